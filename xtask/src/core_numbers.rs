@@ -36,9 +36,9 @@ pub(crate) fn differences(root: &Path) -> Vec<String> {
         Ok(known) => known,
         Err(error) => return vec![format!("{FILE}: {error}")],
     };
-    let counted = numbers(root);
+    let (counted, hidden) = numbers(root);
     let page = std::fs::read_to_string(root.join(PAGE)).unwrap_or_default();
-    [compare(&known, &counted), stale_rows(&page, &counted)].concat()
+    [compare(&known, &counted), stale_rows(&page, &counted), hidden].concat()
 }
 
 /// Returns the rows of the page that show something else than was counted, in the column after the one from before.
@@ -77,22 +77,24 @@ fn compare(known: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -
 }
 
 /// Counts the core, and the words of the README.
-fn numbers(root: &Path) -> BTreeMap<String, usize> {
+fn numbers(root: &Path) -> (BTreeMap<String, usize>, Vec<String>) {
     let files = sources(root);
     let read = |below: &str| -> Vec<(String, String)> {
         let names = files.iter().filter_map(|file| file.to_str());
         let counted = names.filter(|file| file.starts_with(&format!("{below}src/")) && !is_test(file));
         let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
-        counted.map(|file| (file.to_owned(), without_tests(&read(file)).to_owned())).collect()
+        counted.map(|file| (file.to_owned(), read(file))).collect()
     };
-    let core = read("crates/zonal/");
-    let extracted: usize =
-        EXTRACTED.iter().flat_map(|below| read(below)).map(|(_, text)| code_lines(&text)).sum();
+    let mut core = read("crates/zonal/");
+    let hidden = core.iter().filter_map(|(file, text)| hidden(file, text)).collect();
+    core.iter_mut().for_each(|(_, text)| text.truncate(without_tests(text).len()));
+    let extracted = EXTRACTED.iter().flat_map(|below| read(below));
+    let extracted: usize = extracted.map(|(_, text)| code_lines(without_tests(&text))).sum();
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap_or_default();
     let mut counted = count(&core);
     counted.insert("code_with_extracted".into(), counted["code"] + extracted);
     counted.insert("readme_words".into(), readme.split_whitespace().count());
-    counted
+    (counted, hidden)
 }
 
 /// Whether a file has only tests, or helps them.
@@ -100,6 +102,20 @@ fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".rs");
     let ends = ["test", "tests"].iter().any(|end| name == *end || name.ends_with(&format!("_{end}")));
     ends || name.ends_with("testing") || file.contains("/tests/")
+}
+
+/// Returns an error if a file has code below its tests, where it is not counted.
+fn hidden(file: &str, text: &str) -> Option<String> {
+    let mut is_test = false;
+    let below = text[without_tests(text).len()..].lines().filter(|line| !line.starts_with([' ', '}', '/']));
+    let first = below.filter(|line| !line.is_empty()).find(|line| {
+        let was_test = is_test;
+        is_test = line.starts_with("#[cfg(") || was_test && line.starts_with("#[");
+        !is_test && !was_test
+    })?;
+    Some(format!(
+        "{file}: `{first}` stands below the tests, where it is not counted: move the tests to the end"
+    ))
 }
 
 /// Returns the text before its module of tests.
@@ -275,6 +291,16 @@ mod tests {
         let stale = stale_rows(&page.replacen("1 234", "1 235", 1), &counted);
         assert!(stale.len() == 1 && stale[0].contains("`lines of code`"), "{stale:?}");
         assert_eq!(stale_rows("", &counted).len(), ROWS.len());
+    }
+
+    #[test]
+    fn code_below_tests_is_found() {
+        let tests = "#[cfg(test)]\nextern crate std;\n#[cfg(test)]\n#[allow(dead_code)]\nmod tests {\n    fn f() {}\n}\n";
+        assert_eq!(hidden("a.rs", &format!("fn f() {{}}\n\n{tests}")), None);
+        for below in ["fn g() {\n}\n", "\n#[inline]\npub struct S;\n"] {
+            let found = hidden("a.rs", &format!("{tests}{below}")).unwrap();
+            assert!(found.starts_with("a.rs: `") && found.contains("not counted"), "{found}");
+        }
     }
 
     #[test]

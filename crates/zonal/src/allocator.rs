@@ -11,7 +11,7 @@ use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
-use crate::pageset::slot::{FastPath, Start};
+use crate::pageset::slot::Start;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
@@ -20,8 +20,8 @@ use crate::request::policy::PolicyNodes;
 use crate::rules::stat_threshold::TotalsRule;
 use crate::settings::Setting;
 use crate::units::{CpuId, NodeId, Order, Pfn};
+use crate::zone::Zone;
 use crate::zone::shared::SharedCells;
-use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 use crate::zonelist::nearest_zones::NearestZones;
 
@@ -138,16 +138,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 cpus_online,
                 cached: layout.cached_orders(),
                 deferred: shared_arena.fresh(cpus),
-                hardening: config.hardening,
                 distances: local.distances,
                 starts: local.starts,
                 memory: local.memory,
-                page_bytes: config.page_bytes,
-                max_order: config.max_order,
                 invalid_free: config.invalid_free,
                 claims_by_exchange: config.invalid_free == InvalidFree::Exact && config.processes == 0,
                 process,
-                faults: config.faults,
                 config: *config,
                 metadata_bytes,
             },
@@ -156,8 +152,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             Start::New => allocator.state.start(machine, config)?,
             Start::Join => allocator.begin_process(),
         }
-        let fast_path = if allocator.state.is_plain() { FastPath::On } else { FastPath::Off };
-        allocator.state.make_slots(&mut local_arena, null_slot, fast_path, start);
+        allocator.state.make_slots(&mut local_arena, null_slot, start);
         allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
         Ok(allocator)
     }
@@ -183,12 +178,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the size of a frame in bytes.
     pub const fn page_bytes(&self) -> u32 {
-        self.state.page_bytes
+        self.state.config.page_bytes
     }
 
     /// Returns the largest order.
     pub const fn max_order(&self) -> Order {
-        self.state.max_order
+        self.state.config.max_order
     }
 
     /// Returns the node that a CPU is on.
@@ -225,7 +220,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
     /// state.
     pub(super) fn is_plain(&self) -> bool {
-        self.hardening == Hardening::default() && self.faults == Faults::None
+        self.config.hardening == Hardening::default() && self.config.faults == Faults::None
     }
 
     /// Returns the zone whose span holds `frame`.
@@ -262,16 +257,6 @@ fn supply_arena<'m>(
     match supply(request) {
         Some(buffer) if buffer.len() >= needed => Ok(Arena::new(buffer)),
         other => Err(ConfigError::Buffer { needed, supplied: other.map_or(0, |buffer| buffer.len()) }),
-    }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns the number of online CPUs on the node with this index, or of all nodes.
-    pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
-        let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
-        // Relaxed: the change lock serialises CPU changes.
-        let online = |cpu: &&CpuInfo| self.is_online(**cpu);
-        self.cpus.iter().filter(there).filter(online).count() as u32
     }
 }
 

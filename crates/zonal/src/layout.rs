@@ -23,7 +23,7 @@ use crate::zone::cells::ZoneCells;
 use crate::zone::counters::{ProcessTotals, TOTAL_CELLS};
 use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
-use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
+use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasShape};
 use crate::zone::node::{Node, NodeCells, NodeUse};
 use crate::zone::owned_blocks::{Owned, OwnedCells, OwnedShape};
 use crate::zone::processes::{HandoverCells, Holders};
@@ -166,7 +166,7 @@ impl<'a> Layout<'a> {
             measure.add::<ProcessTotals<P>>(processes);
             measure.add::<Pageset<P>>(self.cpus());
             measure.add::<P::U32>(plan.quarantine);
-            measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
+            measure.add::<FreeAreaCells<P>>(plan.free_areas.count);
             measure.add::<P::U64>(plan.free_areas.cells());
             measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
             measure.add::<OwnedCells<P>>(plan.owned.cpus);
@@ -221,17 +221,10 @@ impl<'a> Layout<'a> {
         } else {
             (self.stacks(own_depth, OWN_LARGE_SLOTS), self.stacks(foreign_depth, FOREIGN_LARGE_SLOTS))
         };
-        let free_areas = FreeAreasPlan {
-            frames,
-            max_order: self.config.max_order,
-            large: self.config.huge_order(),
-            cpus: sharing,
-            frames_min: self.config.free_area_min.get(),
-        };
         ZonePlan {
             base,
             frames,
-            free_areas: FreeAreasShape::new(&free_areas),
+            free_areas: FreeAreasShape::new(frames, sharing, &self.config),
             own_cpus,
             slots: own_cpus * own.slots()
                 + if own_cpus == self.cpus() { 0 } else { self.cpus() * foreign.slots() },
@@ -365,7 +358,7 @@ impl<'a> Layout<'a> {
             by_process,
             quarantine: arena.u32s::<P>(plan.quarantine),
             free_areas: FreeAreas::new(
-                arena.fresh::<P, FreeAreaCells<P>>(plan.free_areas.count()),
+                arena.fresh::<P, FreeAreaCells<P>>(plan.free_areas.count),
                 arena.u64s::<P>(plan.free_areas.cells()),
                 &local.free_areas[id],
                 Holders::new(

@@ -64,8 +64,6 @@
 //! the metadata.
 #![no_std]
 #![deny(unsafe_code)]
-#[cfg(test)]
-extern crate std;
 
 pub mod config;
 pub mod error;
@@ -100,9 +98,6 @@ mod processes;
 mod admin;
 pub mod explain;
 
-#[cfg(test)]
-mod testing;
-
 pub use admin::{snapshot, verify};
 pub use allocator::Allocator;
 pub use config::Config;
@@ -121,3 +116,8 @@ pub use request::{Block, FrameRun, Request};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(test)]
+extern crate std;
+#[cfg(test)]
+mod testing;

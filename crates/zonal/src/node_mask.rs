@@ -7,7 +7,7 @@ const WORDS: usize = MAX_NODES / 64;
 /// A set of node ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeMask {
-    words: [u64; WORDS],
+    pub(crate) words: [u64; WORDS],
 }
 
 impl NodeMask {
@@ -15,14 +15,6 @@ impl NodeMask {
     pub const EMPTY: Self = Self { words: [0; WORDS] };
     /// The set of all possible nodes.
     pub const ALL: Self = Self { words: [!0; WORDS] };
-
-    pub(crate) const fn from_words(words: [u64; WORDS]) -> Self {
-        Self { words }
-    }
-
-    pub(crate) const fn words(&self) -> &[u64; WORDS] {
-        &self.words
-    }
 
     /// Adds `node`.
     pub fn insert(&mut self, node: NodeId) {

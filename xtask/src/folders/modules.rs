@@ -149,6 +149,11 @@ impl Reader<'_> {
         let mut at = 0;
         while at < tokens.len() {
             match &tokens[at] {
+                TokenTree::Ident(word)
+                    if word == "pub" && matches!(tokens.get(at + 1), Some(TokenTree::Group(_))) =>
+                {
+                    at += 1; // a visibility, which uses nothing
+                }
                 TokenTree::Group(group) => self.scan(group.stream()),
                 TokenTree::Ident(first) => {
                     let mut path = vec![first.to_string()];

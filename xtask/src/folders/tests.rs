@@ -45,6 +45,10 @@ fn what_comes_before_may_be_used() {
     assert_eq!(
         found(&[
             ("high.rs", "use crate::{low, middle::inner::Thing};\nfn f() { crate::middle::g() }"),
+            (
+                "middle/mod.rs",
+                "pub(crate) mod inner;\ncells! { pub(super) struct Thing { pub(crate) one: u8 } }"
+            ),
             ("middle/inner.rs", "use super::super::low;\nuse super::super::middle;\npub struct Thing;"),
         ]),
         Vec::<String>::new()

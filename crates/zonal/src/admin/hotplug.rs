@@ -79,7 +79,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(frame) = self.state.first_not_memory(&range) {
             return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
         }
-        if let Some(frame) = first_frame(zone, &range, |state| state != FrameState::NotManaged) {
+        let is_online = |&frame: &Pfn| zone.frames.state(zone.offset(frame)) != FrameState::NotManaged;
+        if let Some(frame) = (range.start.get()..range.end().get()).map(Pfn::new).find(is_online) {
             return Err(OnlineError::AlreadyOnline(frame));
         }
         let was_empty = zone.managed() == PageCount::ZERO;
@@ -204,7 +205,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
-        if let Some(poison) = self.hardening.poison
+        if let Some(poison) = self.config.hardening.poison
             && let Some(contents) = self.platform.contents()
         {
             contents.fill(range.start, range.count, poison);
@@ -215,6 +216,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // Relaxed: the lock for run-time changes serialises all writers.
         zone.cells.rules.0.managed.fetch_add(count, Relaxed);
         zone.counters().add_total(ZoneItem::Free, count as i64);
+    }
+
+    pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
+        // Relaxed: the flag is only a hint to other CPUs, because pagesets are opened and closed under their locks.
+        self.cpus_online[cpu.index()].store(1, Relaxed);
+    }
+
+    /// Returns the number of online CPUs on the node with this index, or of all nodes.
+    pub(super) fn online_cpus(&self, node: Option<usize>) -> u32 {
+        let is_on = |cpu: &CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
+        self.cpus.iter().filter(|cpu| is_on(cpu) && self.is_online(**cpu)).count() as u32
     }
 }
 
@@ -277,31 +289,6 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
     }
 }
 
-/// Returns the first frame of `range` with a state for which `is_wanted` returns `true`.
-fn first_frame<P: Platform>(
-    zone: &Zone<'_, P>,
-    range: &FrameRange,
-    is_wanted: impl Fn(FrameState) -> bool,
-) -> Option<Pfn> {
-    let frames = range.start.get()..range.end().get();
-    frames.map(Pfn::new).find(|&frame| is_wanted(zone.frames.state(zone.offset(frame))))
-}
-
 fn zone_span<P: Platform>(zone: &Zone<'_, P>) -> ZoneSpan {
     ZoneSpan { node: zone.node_id, kind: zone.kind, span: zone.span }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
-        // Relaxed: the flag is only a hint to other CPUs, because pagesets are opened and closed under their locks.
-        self.cpus_online[cpu.index()].store(1, Relaxed);
-    }
-
-    /// Opens the pagesets of a CPU with `high` at the lower limit.
-    fn start_pagesets(&self, cpu: CpuInfo) {
-        for zone in self.zones {
-            self.open_pageset(zone, cpu);
-            self.pageset(zone, cpu).restart_tuning();
-        }
-    }
 }

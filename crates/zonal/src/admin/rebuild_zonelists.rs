@@ -54,16 +54,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             cpu_penalty: self.config.cpu_penalty,
         };
         let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);
-        let writer = self.lists.begin();
-        for (from, node) in self.nodes.iter().enumerate() {
+        self.lists.rebuild(|from, list| {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
             let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
-            node.set_preferred_zone(zones.clone().next().map(|listed| listed.zone));
-            writer.write(&self.lists.lists[from], zones);
-        }
-        self.lists.publish(&writer);
-        // The positions of zones in the lists have changed, so the old full bits would refer to other zones.
-        self.lists.lists.iter().for_each(|list| list.full.wipe());
+            self.nodes[from].set_preferred_zone(zones.clone().next().map(|listed| listed.zone));
+            list.write(zones);
+        });
         // In this order: a request that holds another zone's pageset may make its CPU use it meanwhile. The CPU then returns here,
         // or later, because the pageset is marked as serving for another zone. A session that marks its pageset later finds
         // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::check_serving`).
@@ -88,7 +84,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 mask.insert(node.id);
             }
         }
-        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(mask.words()) {
+        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(&mask.words) {
             cell.store(word, Relaxed); // relaxed: see `MachineState::memory_nodes`
         }
     }

@@ -20,7 +20,6 @@ use crate::rules::watermarks::{WatermarkBasis, WatermarkSettings};
 use crate::settings::{Access, Affects, Setting, SettingError, SettingValue};
 use crate::units::{PageCount, ZoneKind};
 use crate::zone::Zone;
-use crate::zone::counters::Thresholds;
 use crate::zone::order_classes::OrderClasses;
 
 /// Settings that watermarks and lowmem reserves depend on.
@@ -202,14 +201,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the machine-wide minimum of free frames in KiB.
     fn min_free_kib(&self) -> u64 {
         let zones = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
-        let frames = self.current(&WATERMARKS).watermarks.basis(zones, self.page_bytes).min_free();
-        (u128::from(frames.get()) * u128::from(self.page_bytes) / 1024) as u64
+        let frames = self.current(&WATERMARKS).watermarks.basis(zones, self.config.page_bytes).min_free();
+        (u128::from(frames.get()) * u128::from(self.config.page_bytes) / 1024) as u64
     }
 
     /// Returns an error if a zone's pagesets have too few slots for a past form of tuning.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
         let sharing = if zone.own_cpus == 0 { zone.cpus } else { zone.own_cpus };
-        let needed = largest_high_max(zone.span.count, sharing, self.page_bytes);
+        let needed = largest_high_max(zone.span.count, sharing, self.config.page_bytes);
         let slots = self.pagesets_of(zone).foreign_stacks.capacity(); // other pagesets have as many or more
         if slots < needed {
             return Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed });
@@ -221,7 +220,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
         let watermarks = self.current(&WATERMARKS).watermarks;
         let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
-        let basis = watermarks.basis(sizes, self.page_bytes);
+        let basis = watermarks.basis(sizes, self.config.page_bytes);
         let online = self.online_cpus(None);
         for (place, node) in self.nodes.iter().enumerate() {
             node.set_cpus_online(self.online_cpus(Some(place)));
@@ -241,8 +240,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 self.apply_to_zone(zone, &basis, online);
             }
             let largest = zones.iter().map(|zone| self.rest_threshold(zone, online)).max().unwrap_or(0);
-            let thresholds = Thresholds { rest: largest, pressed: largest };
-            node.counters.set_thresholds(thresholds, self.config.counters.fold);
+            node.counters.set_thresholds([largest; 2], self.config.counters.fold);
         }
         self.reclamp_pagesets();
     }
@@ -261,7 +259,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             online_cpus: online,
         };
         let high_fraction = self.shared.number(Setting::PercpuPagelistHighFraction) as u32;
-        let own = pageset_zone.limits(batch(managed, self.page_bytes), high_fraction).ordered();
+        let own = pageset_zone.limits(batch(managed, self.config.page_bytes), high_fraction).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
         let pagesets = self.pagesets_of(zone);
         let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];
@@ -276,13 +274,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
         // The threshold under pressure is smaller if drift could hide that the zone fell below `min`.
         let pressed = mark.map_or(rest, |_| self.config.counters.under_pressure(rest, online, &marks));
-        zone.counters().set_thresholds(Thresholds { rest, pressed }, self.config.counters.fold);
+        zone.counters().set_thresholds([rest, pressed], self.config.counters.fold);
     }
 
     /// Returns the threshold of a zone's counters for `online` CPUs while background reclaim does not run.
     fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
         let frames = self.config.counters.frames(zone.managed(), zone.present());
-        self.config.counters.threshold(online, frames, self.page_bytes)
+        self.config.counters.threshold(online, frames, self.config.page_bytes)
     }
 
     /// Clears all full bits that scans have set, so that the next scans check all zones again.
@@ -303,17 +301,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
             _ => Ok(()),
         }
-    }
-
-    /// Switches the zones of a node to the counter thresholds under pressure, because background reclaim of the node
-    /// starts.
-    pub(crate) fn pressure_begins(&self, node: usize) {
-        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
-    }
-
-    /// Switches the zones of a node back to the normal counter thresholds.
-    pub(crate) fn pressure_ends(&self, node: usize) {
-        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
     }
 }
 

@@ -19,17 +19,13 @@ use crate::rules::stat_threshold::TotalsRule;
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageKind;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::zone::counters::{Item, NodeItem, ZoneItem, approximate_over};
+use crate::zone::counters::{Item, NodeItem, ZoneItem};
 pub use crate::zone::events::Events;
 use crate::zone::{CpuInfo, Zone};
 
-mod buddyinfo;
 mod display;
-mod fallback_lists;
 mod files;
-mod numastat;
 mod text;
-mod vmstat;
 mod zoneinfo;
 
 pub use text::Snapshot;
@@ -226,7 +222,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// The error is at most the drift of all CPUs. The function costs one read per zone.
     pub fn free_approximate(&self) -> PageCount {
-        PageCount::new(approximate_over(self.state.zones.iter().map(Zone::counters), ZoneItem::Free))
+        let sum: i64 = self.state.zones.iter().map(|zone| zone.counters().total(ZoneItem::Free)).sum();
+        PageCount::new(sum.max(0) as u64)
     }
 
     /// Returns the event counts since the allocator was created.
@@ -272,7 +269,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
         zone.free_areas.settle();
-        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
+        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.config.max_order);
         ZoneSnapshot {
             id: zone.id,
             node: zone.node_id,

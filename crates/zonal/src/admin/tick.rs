@@ -7,12 +7,8 @@
 //! pageset.
 
 use crate::Allocator;
-use crate::pageset::session::PagesetSession;
-use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::units::{CpuId, PageCount};
-use crate::zone::CpuInfo;
+use crate::units::CpuId;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Maintains the pagesets and counters of every CPU.
@@ -47,58 +43,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// function skips pagesets without differences and waits for the locks of the others, so it must not be called
     /// from a reclaimer or during a request. Linux: `vm.stat_refresh`.
     pub fn stat_refresh(&self) {
-        for (zone, cpu) in self.state.used_pagesets() {
-            if !self.state.pagesets_of(zone).of(cpu).has_differences() {
-                continue;
-            }
-            let guard = self.state.pageset(zone, cpu);
-            guard.fold();
-            guard.update_limits();
-        }
-    }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    fn tick_pagesets_of(&self, cpu: CpuInfo) {
-        self.finish_frees(cpu);
-        let (now, tuning) = (self.platform.now(), self.shared.tuning());
-        let marks = self.lists.full(usize::from(cpu.node));
-        if self.is_served_elsewhere(cpu) && marks.is_stale(now) {
-            self.serve_from_preferred(cpu);
-        }
-        for zone in self.zones {
-            self.tick_owned(zone, cpu);
-            let pageset = self.pagesets_of(zone).of(cpu);
-            // Relaxed reads: a stale value only delays the work to the next tick. A pageset without frames and
-            // differences, whose `high` has decayed, needs no work.
-            let is_clean = !pageset.has_differences()
-                && pageset.high() <= zone.pageset_limits(zone.locality(cpu)).high_min
-                && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
-            if (pageset.count() != PageCount::ZERO || !is_clean)
-                && let Some(guard) = self.try_pageset(zone, cpu)
-            {
-                guard.tick();
-                guard.update_limits();
-                guard.end_with(PagesetSession::note_seen);
-            }
-        }
-    }
-
-    /// Clamps `high` of every used pageset to its limits and folds its differences. Callers use this function after a
-    /// change of limits.
-    pub(super) fn reclamp_pagesets(&self) {
-        for (zone, cpu) in self.used_pagesets() {
-            let guard = self.pageset(zone, cpu);
-            guard.set_high(guard.high_limits().clamp(guard.high()));
-            guard.fold();
-            guard.update_limits();
-        }
-    }
-
-    /// Restarts the tuning of all used pagesets.
-    pub(super) fn reset_tuning(&self) {
-        for (zone, cpu) in self.used_pagesets() {
-            self.pageset(zone, cpu).restart_tuning();
-        }
+        self.state.fold_pagesets();
     }
 }

@@ -10,7 +10,6 @@ use core::ops::Range;
 
 use crate::Allocator;
 use crate::admin::snapshot::Accounting;
-use crate::buddy::verify::BuddyFault;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, PagesetGuard};
 use crate::platform::Platform;
@@ -128,12 +127,6 @@ impl fmt::Display for VerifyError {
 
 impl core::error::Error for VerifyError {}
 
-impl From<BuddyFault> for Fault {
-    fn from(_: BuddyFault) -> Self {
-        Self::Buddy
-    }
-}
-
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Checks all frames, blocks, pagesets and counters, and returns the accounting.
     ///
@@ -144,7 +137,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn verify(&self) -> Result<Accounting, VerifyError> {
         self.state.finish_all_frees();
         let mut sum = Accounting::default();
-        for (place, node) in self.state.nodes.iter().enumerate() {
+        for place in 0..self.state.nodes.len() {
             let mut allocated = PageCount::ZERO;
             for zone in self.state.node_zones(place) {
                 let accounting = self.state.verify_zone(zone).map_err(|fault| at(zone, fault))?;
@@ -158,11 +151,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if counter != allocated
                 && let Some(zone) = self.state.node_zones(place).first()
             {
-                return Err(VerifyError {
-                    node: node.id,
-                    kind: zone.kind,
-                    fault: Fault::Counter { of: Counted::Allocated, counter, found: allocated },
-                });
+                let fault = Fault::Counter { of: Counted::Allocated, counter, found: allocated };
+                return Err(at(zone, fault));
             }
         }
         match (self.state.verify_machine(), self.state.zones.first()) {
@@ -177,9 +167,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn verify_machine(&self) -> Result<(), Fault> {
         for item in NodeItem::ALL {
             let sum = self.nodes_total(item);
-            match self.machine_total(item) {
-                Some(total) if total != sum => return Err(Fault::MachineTotal(total, sum)),
-                _ => {}
+            if let Some(total) = self.machine_total(item).filter(|&total| total != sum) {
+                return Err(Fault::MachineTotal(total, sum));
             }
         }
         Ok(())
@@ -248,11 +237,8 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 return Err(Fault::BlocksOverlap(first));
             }
             state @ (FrameState::Fenced | FrameState::Claimed | FrameState::Retired(_)) => {
-                match state {
-                    FrameState::Fenced => fenced += 1,
-                    FrameState::Retired(_) => retired += 1,
-                    _ => {}
-                }
+                fenced += u64::from(state == FrameState::Fenced);
+                retired += u64::from(matches!(state, FrameState::Retired(_)));
                 if u64::from(frame) < run.end {
                     return Err(Fault::BlocksOverlap(first));
                 }
@@ -321,7 +307,7 @@ fn verify_owned<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
-        zone.free_areas.verify()?;
+        zone.free_areas.verify().map_err(|_| Fault::Buddy)?;
         let managed = zone.managed();
         let free = PageCount::new(zone.free_areas.pages());
         verify_holders(zone)?;

@@ -3,16 +3,15 @@
 //! Related files: `alloc/mod.rs` pushes blocks onto pagesets, `pageset/drain.rs` drains a full pageset, and
 //! `pageset/deferred.rs` holds the blocks whose free is deferred.
 
-use crate::error::FreeError;
 use crate::pageset::StackId;
 use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::platform::pageset_slot::{PagesetSlot, Push};
+use crate::platform::pageset_slot::Push;
 use crate::platform::pageset_word::PUSH_STEPS;
 use crate::platform::tracepoint::RetireCause;
 use crate::request::PageKind;
-use crate::units::{Order, PageCount, Pfn, ZoneId};
+use crate::units::{Order, PageCount, ZoneId};
 use crate::zone::bad_frames::BadFrames;
 use crate::zone::frame_state::FrameState;
 use crate::zone::quarantine::{Entry, Quarantined};
@@ -50,24 +49,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return true;
         }
         self.put_or_defer(zone, block)
-    }
-
-    /// Pushes a frame onto a slot under the pageset's lock, if only a counter that must be folded prevents a push without it.
-    ///
-    /// Leaves the push to [`Self::put_or_defer`] if the CPU has deferred frees.
-    #[inline(always)]
-    pub(super) fn fold_and_push(
-        &self,
-        cpu: CpuInfo,
-        slot: &'m PagesetSlot<'m, P>,
-        block: FreedBlock,
-    ) -> bool {
-        if !slot.needs_only_a_fold_to_push(block.push().step)
-            || self.deferred[cpu.index as usize].has_blocks()
-        {
-            return false;
-        }
-        self.lock_slot(slot, cpu).is_some_and(|locked| locked.push(block.frame, block.kind).is_ok())
     }
 
     /// Defers the free of a block that is marked as cached, because it would have to wait for the caller's own thread.
@@ -120,7 +101,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees a block that is marked as cached, or puts it into quarantine.
     #[inline]
     pub(super) fn put_cached(&self, zone: &Zone<'m, P>, block: FreedBlock) {
-        if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
+        if self.config.hardening.poison.is_some() || self.config.hardening.quarantine != PageCount::ZERO {
             self.put_hardened(zone, block);
         } else {
             self.put(zone, block);
@@ -131,7 +112,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     fn put_hardened(&self, zone: &Zone<'m, P>, block: FreedBlock) {
         let FreedBlock { frame, order, kind, .. } = block;
-        if let Some(poison) = self.hardening.poison
+        if let Some(poison) = self.config.hardening.poison
             && let Some(contents) = self.platform.contents()
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
@@ -209,20 +190,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.note_retired(zone.node, RetireCause::InvalidFree, Some(zone.pfn(frame)), order.pages());
     }
 
-    /// Frees a block in state `Watched`.
-    ///
-    /// # Errors
-    /// Returns an error if no block of this order is allocated at `first`; nothing has changed then.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn put_watched(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let frame = zone.offset(first);
-        let (kind, bad) =
-            zone.release_watched(frame, order).map_err(|state| self.refusal(zone, first, order, state))?;
-        self.put_back(zone, Run { first: frame, count: order.pages().get() }, kind, &bad);
-        Ok(())
-    }
-
     /// Frees a run or block that was taken from its owner, and retires its bad frames.
     pub(crate) fn put_back(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
         for &frame in bad.frames() {
@@ -231,10 +198,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
         for part in parts_between(run, bad.frames()) {
-            zone.frames.mark_parts_cached(part, self.max_order);
+            zone.frames.mark_parts_cached(part, self.config.max_order);
         }
         for part in parts_between(run, bad.frames()) {
-            for (frame, order) in part.blocks(self.max_order) {
+            for (frame, order) in part.blocks(self.config.max_order) {
                 self.put_cached(zone, FreedBlock { zone: zone.id, frame, order, kind });
             }
         }

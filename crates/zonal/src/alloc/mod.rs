@@ -34,18 +34,18 @@
 //! ```
 
 mod bulk;
+mod failed;
 mod freed;
 mod release;
 mod route;
 mod scan;
 pub(crate) mod serve;
-mod shortage;
 mod slow;
 
 use crate::Allocator;
 use crate::alloc::route::{FreeRoute, Role, Route};
 use crate::alloc::serve::spare;
-use crate::config::{InvalidFree, ZeroOn};
+use crate::config::InvalidFree;
 use crate::error::{AllocError, FreeError};
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
@@ -188,10 +188,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.may_begin(request)?;
         let route = route.or_else(|| self.route_by_zone(request));
         let block = route.and_then(|route| self.pop_locked(&route, request));
-        if self.hardening.zero == ZeroOn::EveryAllocation {
-            block.inspect(|block| self.zero(block.first, block.order.pages()));
-        }
-        Ok(block)
+        Ok(block.inspect(|block| self.zero_new(Some(request), block.first, block.order.pages())))
     }
 
     /// Pops a block from the slot of the route with one committing step.

@@ -105,7 +105,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         state: FrameState,
     ) -> Result<(), FreeError> {
         if state == FrameState::Watched && !self.platform.is_reentered() {
-            return self.put_watched(zone, first, order);
+            let run = Run { first: zone.offset(first), count: order.pages().get() };
+            let released = zone.release_watched(run.first, order);
+            let freed = released.map(|(kind, bad)| self.put_back(zone, run, kind, &bad));
+            return freed.map_err(|found| self.refusal(zone, first, order, found));
         }
         Err(self.refusal(zone, first, order, state))
     }
@@ -149,7 +152,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the error for a frame where no block starts, according to the block that contains the frame now.
     fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
-        let start = zone.start_around(zone.offset(frame), self.max_order);
+        let start = zone.start_around(zone.offset(frame), self.config.max_order);
         if matches!(start, Some((.., FrameState::Watched))) && self.platform.is_reentered() {
             return FreeError::Reentered(frame);
         }
@@ -194,7 +197,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the error for `frame`, which is in the later block of a run that begins at offset `part`.
     fn refusal_in_run(&self, zone: &Zone<'m, P>, frame: Pfn, part: u32) -> FreeError {
-        match zone.frames.run_around(part, self.max_order) {
+        match zone.frames.run_around(part, self.config.max_order) {
             Some(first) => self.inside_run(zone, frame, first),
             None => FreeError::NotAllocated(frame), // another thread has freed the run since
         }

@@ -16,9 +16,9 @@ use crate::platform::pageset_slot::PagesetSlot;
 use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::request::Request;
-use crate::request::policy::{Mode, NodeTurn, RequestPolicy, is_in};
+use crate::request::policy::{Mode, NodeTurn, is_in};
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{CpuId, Order, Pfn, ZoneId};
+use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::candidates::{Candidates, NodeFilter};
@@ -151,7 +151,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let mut turn = policy.next_turn(cpu.id)?;
         if !is_in(turn.node(), |at| self.usable(allowed, at)) {
-            turn = self.next_usable_turn(policy, allowed, cpu.id)?;
+            turn = policy.next_usable_turn(cpu.id, &|at| self.usable(allowed, at))?;
         }
         let node = turn.node();
         let zone = ZoneId::from_index(self.nodes[self.place_of(node)?].preferred_zone()?);
@@ -162,22 +162,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         suits.then_some(Route { cpu, zone, slot, stack, role: Role::InTurn(turn) })
     }
 
-    #[cold]
-    #[inline(never)]
-    fn next_usable_turn(
-        &self,
-        policy: &dyn RequestPolicy,
-        allowed: Option<&NodeMask>,
-        cpu: CpuId,
-    ) -> Option<NodeTurn> {
-        policy.next_usable_turn(cpu, &|at| self.usable(allowed, at))
-    }
-
     /// Returns a word of the mask with all nodes that have memory and that the cpuset allows.
     #[inline]
     fn usable(&self, allowed: Option<&NodeMask>, at: usize) -> u64 {
         let memory = self.shared.memory_nodes.0[at].load(Relaxed); // relaxed: as in `memory_nodes`
-        memory & allowed.map_or(u64::MAX, |nodes| nodes.words()[at])
+        memory & allowed.map_or(u64::MAX, |nodes| nodes.words[at])
     }
 
     /// Uses the turn of the route, and counts the block that the pageset served.

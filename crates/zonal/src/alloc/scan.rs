@@ -10,15 +10,14 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::alloc::shortage::why_failed;
+use crate::alloc::failed::{FailedReclaim, Past, failed_reclaim};
+use crate::alloc::slow::why_failed;
 use crate::config::ZonelistCache;
 use crate::pageset::full_zones::note_full;
-use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::platform::{Atomic, Platform};
 use crate::reclaim::IDLE_ROUNDS;
-use crate::reclaim::failed::{FailedReclaim, Past};
 use crate::request::Block;
 use crate::request::context::AllocContext;
 use crate::rules::watermarks::{Urgency, Watermark};
@@ -130,7 +129,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Reports the steps of a scan at `watermark`, and returns the zone that would serve the request.
-    pub(crate) fn explain_scan(
+    pub(super) fn explain_scan(
         &self,
         context: &AllocContext<'_>,
         watermark: Watermark,
@@ -145,6 +144,46 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (!scan.changed).then_some(scan.served)
         };
         (0..RESTARTS).find_map(attempt).flatten()
+    }
+
+    /// Counts the zones checked in the CPU's pageset, because the node's counter is shared by all scanning CPUs.
+    fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
+        let preferred = self.nodes[context.from].preferred_zone();
+        match preferred.and_then(|zone| self.own_pageset_still(&self.zones[zone], context.cpu)) {
+            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
+            None => self.nodes[context.target].events.add(Event::Probes, probes),
+        }
+    }
+
+    /// Counts a block that `preferred` should have served, in the CPU's counter difference if its pageset can be
+    /// locked.
+    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: CpuInfo) {
+        match self.own_pageset_still(preferred, cpu) {
+            Some(guard) => {
+                preferred.counters().add(&guard.zone_diffs, ZoneItem::NumaForeign, 1, &guard);
+            }
+            None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
+        }
+    }
+
+    /// Whether a zone may have an equivalent fallback, either on another node or as another part of the same memory.
+    fn has_fallback(&self) -> bool {
+        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
+    }
+
+    /// Whether no later part of the same node and kind has memory.
+    fn is_last_listed_part(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
+        let later = &self.zones[zone.id.index() + 1..];
+        let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
+        parts.all(|part| part.managed() == PageCount::ZERO || !context.allows(part))
+    }
+
+    /// Returns the zones that are parts of the same memory as `zone`, up to and including `zone`.
+    fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
+        let end = zone.id.index() + 1;
+        let before = self.zones[..end].iter().rev();
+        let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
+        &self.zones[end - parts..end]
     }
 }
 
@@ -436,7 +475,12 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
             return;
         }
         if self.form.is_none() {
-            self.state.note_full_bit(zone, self.class, self.context.target);
+            // Records in which node's cache the bit is set, for `clear_full_bits`. Relaxed: a hint.
+            let (cell, bit) = (&zone.full_in[self.context.target / 64], 1 << (self.context.target % 64));
+            if cell.load(Relaxed) & bit == 0 {
+                cell.fetch_or(bit, Relaxed);
+            }
+            note_full(zone, self.class.bound_orders());
         }
         if self.full.set_full(self.class, position) {
             self.state.nodes[self.context.target].events.add(Event::Marks, 1);
@@ -463,58 +507,5 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
             self.preferred = Some(&state.zones[zone.index()]);
         }
         begins
-    }
-}
-
-/// Returns the last failure of node reclaim in `zone` for an order class.
-fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
-    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts the zones checked in the CPU's pageset, because the node's counter is shared by all scanning CPUs.
-    fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
-        match self.preferred_pageset(context) {
-            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
-            None => self.nodes[context.target].events.add(Event::Probes, probes),
-        }
-    }
-
-    /// Locks the current CPU's pageset of its preferred zone, or returns `None` if it cannot be locked.
-    fn preferred_pageset(&self, context: &AllocContext<'_>) -> Option<PagesetSession<'_, 'm, P>> {
-        let cpu = context.cpu?;
-        let preferred = self.nodes[context.from].preferred_zone()?;
-        self.own_pageset_still(&self.zones[preferred], cpu)
-    }
-
-    /// Counts a block that `preferred` should have served, in the CPU's counter difference if its pageset can be
-    /// locked.
-    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
-        match cpu.and_then(|cpu| self.own_pageset_still(preferred, cpu)) {
-            Some(guard) => {
-                preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
-            }
-            None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
-        }
-    }
-
-    /// Whether a zone may have an equivalent fallback, either on another node or as another part of the same memory.
-    fn has_fallback(&self) -> bool {
-        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
-    }
-
-    /// Whether no later part of the same node and kind has memory.
-    fn is_last_listed_part(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
-        let later = &self.zones[zone.id.index() + 1..];
-        let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
-        parts.all(|part| part.managed() == PageCount::ZERO || !context.allows(part))
-    }
-
-    /// Returns the zones that are parts of the same memory as `zone`, up to and including `zone`.
-    pub(crate) fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
-        let end = zone.id.index() + 1;
-        let before = self.zones[..end].iter().rev();
-        let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
-        &self.zones[end - parts..end]
     }
 }

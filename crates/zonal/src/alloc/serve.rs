@@ -11,10 +11,9 @@ use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{HOLD_MAX, StackId};
 use crate::platform::pageset_slot::{PagesetSlot, Popped};
-use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
-use crate::request::context::{AllocContext, Placement};
+use crate::request::context::AllocContext;
 use crate::request::{Block, PageKind, RequestFlags};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, Pfn, ZoneId, ZoneKind};
@@ -88,29 +87,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.note_invalid(&self.zones[zone.index()], frame, order);
     }
 
-    /// Pops a frame from a slot of the caller's CPU under the pageset's lock, if a pop without it failed only because a
-    /// counter must be folded, or for no reason of the pageset.
-    ///
-    /// With `is_beside`, the slot must not serve for another zone.
-    #[inline(always)]
-    pub(super) fn fold_and_pop(
-        &self,
-        slot: &'m PagesetSlot<'m, P>,
-        cpu: CpuInfo,
-        kind: PageKind,
-        is_beside: bool,
-    ) -> Option<Popped> {
-        if !slot.needs_only_a_fold(POP_STEPS[kind as usize]) {
-            return None;
-        }
-        let locked = self.lock_slot(slot, cpu)?;
-        if is_beside && !slot.is_preferred() {
-            slot.head.open();
-            return None;
-        }
-        locked.pop(kind).ok().map(Popped::frame)
-    }
-
     /// Pops the next block of a stack that can be marked as allocated.
     pub(super) fn pop(
         &self,
@@ -148,8 +124,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (zone, cpu) = (session.zone, session.cpu);
         let missed = zone.node != preferred.node;
         zone.counters().update(&session.zone_diffs, &session, |counts| {
-            counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
-            counts.increment(if session.is_own() { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+            ZoneItem::of_served(!missed, zone.is_own(cpu)).into_iter().for_each(|item| counts.add(item, 1));
         });
         session.add_to(|pageset| &pageset.probes, PROBES);
         if flags.order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
@@ -160,7 +135,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         session.update_limits();
         drop(session);
         if missed {
-            self.count_foreign(preferred, Some(cpu));
+            self.count_foreign(preferred, cpu);
         }
         Some(block)
     }
@@ -175,8 +150,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> Option<Block> {
         let order = flags.order;
         let frame = self.take_owned(zone, cpu, flags).or_else(|| {
-            let may_split = order <= self.max_order && self.preferred_passes(zone, cpu, flags);
-            may_split.then(|| self.take_free(zone, Some(cpu), order, flags.kind)).flatten()
+            let may_split = order <= self.config.max_order && self.preferred_passes(zone, cpu, flags);
+            may_split.then(|| self.take_free(zone, cpu, order, flags.kind)).flatten()
         })?;
         if !self.count_split(zone, cpu, frame, order, flags.kind) {
             self.count_taken(zone, order, flags.kind);
@@ -186,7 +161,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
                     guard.add_to(|pageset| &pageset.probes, 1);
                     guard.count_hits(1); // the fast path's limits need no update
                 }
-                None => self.count_split_in_totals(zone, cpu),
+                None => {
+                    self.nodes[zone.node].events.add(Event::Probes, 1);
+                    let items = ZoneItem::of_served(true, zone.is_own(cpu));
+                    items.into_iter().for_each(|item| zone.counters().add_total(item, 1));
+                }
             }
         }
         Some(block_at(zone, frame, order))
@@ -229,12 +208,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         watermark: Watermark,
     ) -> Option<Block> {
-        let Some((stack, cpu)) = self.cached_for(context) else {
-            return self.serve_from_buddy(zone, preferred, context);
-        };
-        let Some(guard) = self.own_pageset_still(zone, cpu) else {
-            return self.serve_from_buddy(zone, preferred, context);
-        };
+        let cpu = context.cpu;
+        let locked =
+            self.cached_for(context).and_then(|stack| Some((stack, self.own_pageset_still(zone, cpu)?)));
+        let Some((stack, guard)) = locked else { return self.serve_from_buddy(zone, preferred, context) };
         let block = loop {
             if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
                 break block;
@@ -255,8 +232,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             // Two words hold differences of the locality counters. One word is folded first, so that the sum of both
             // differences stays below the threshold.
             guard.fold_all_served();
-            let word = &guard.zone_diffs;
-            count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
+            let items = ZoneItem::of_served(preferred.node == zone.node, context.from == zone.node);
+            items.into_iter().for_each(|item| zone.counters().add(&guard.zone_diffs, item, 1, &guard));
         }
         if context.is_interleave_hit(zone) {
             self.count_interleave_hit(zone.id, &guard.head);
@@ -267,17 +244,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether [`Self::serve_from`] would find a block: in the current CPU's pageset or in the buddy.
     pub(super) fn has_block_for(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
-        let has =
-            |(stack, cpu): (StackId, CpuInfo)| cpu.exists() && self.pagesets_of(zone).of(cpu).has(stack);
-        self.cached_for(context).is_some_and(|cached| has(cached) || zone.has_owned(cached.1, context.order))
+        let cpu = context.cpu;
+        let has = |stack| cpu.exists() && self.pagesets_of(zone).of(cpu).has(stack);
+        self.cached_for(context).is_some_and(|stack| has(stack) || zone.has_owned(cpu, context.order))
             || zone.free_areas.largest_order() >= Some(context.order) && context.has_block_in_reach(zone)
     }
 
-    /// Returns the stack that caches blocks for a request, and the current CPU; `None` if pagesets cannot serve it.
-    fn cached_for(&self, context: &AllocContext<'_>) -> Option<(StackId, CpuInfo)> {
-        let is_kept = |stack: &StackId| context.placement.is_none() && !stack.is_middle();
-        let stack = self.cached.stack(context.order).filter(is_kept);
-        stack.zip(context.cpu)
+    /// Returns the stack that caches blocks for a request; `None` if pagesets cannot serve it.
+    fn cached_for(&self, context: &AllocContext<'_>) -> Option<StackId> {
+        let is_kept = |stack: &StackId| context.is_block() && !stack.is_middle();
+        self.cached.stack(context.order).filter(is_kept)
     }
 
     /// Allocates a block directly from the buddy.
@@ -290,32 +266,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
         preferred: &Zone<'_, P>,
         context: &AllocContext<'_>,
     ) -> Option<Block> {
-        let block = match context.placement {
-            None => self.split_free(zone, context.cpu, context.order, context.kind)?,
-            Some(placement) => self.take_placed(zone, context, placement)?,
+        let block = if context.is_block() {
+            let frame = self.take_free(zone, context.cpu, context.order, context.kind)?;
+            self.count_taken(zone, context.order, context.kind);
+            block_at(zone, frame, context.order)
+        } else {
+            self.take_placed(zone, context)?
         };
         count_beside_pagesets(zone, preferred, context);
         Some(block)
-    }
-
-    /// Allocates the next block of the buddy that can be marked as allocated.
-    pub(super) fn split_free(
-        &self,
-        zone: &Zone<'_, P>,
-        cpu: Option<CpuInfo>,
-        order: Order,
-        kind: PageKind,
-    ) -> Option<Block> {
-        let frame = self.take_free(zone, cpu, order, kind)?;
-        self.count_taken(zone, order, kind);
-        Some(block_at(zone, frame, order))
     }
 
     /// Removes the next block from the buddy that can be marked as allocated. The caller counts its frames as allocated.
     pub(super) fn take_free(
         &self,
         zone: &Zone<'_, P>,
-        cpu: Option<CpuInfo>,
+        cpu: CpuInfo,
         order: Order,
         kind: PageKind,
     ) -> Option<u32> {
@@ -331,18 +297,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Allocates from the buddy for a request with a placement: a run, or a block below an address limit.
-    fn take_placed(
-        &self,
-        zone: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        placement: Placement,
-    ) -> Option<Block> {
-        let (order, kind, max) = (context.order, context.kind, self.max_order);
+    /// Allocates from the buddy for a request that not every block suits: a run, or a block below an address limit.
+    fn take_placed(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> Option<Block> {
+        let (order, kind, max) = (context.order, context.kind, self.config.max_order);
         let pages = order.pages().get();
         loop {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
-            let frame = match placement.below {
+            let frame = match context.below {
                 Some(limit) if limit < zone.span.end() => {
                     zone.free_areas.take_below(order, zone.frames_below(limit), leaving)?
                 }
@@ -352,7 +313,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if !self.is_unused(zone, frame, order, kind) {
                 continue;
             }
-            let run = Run { first: frame, count: placement.count.get() };
+            let run = Run { first: frame, count: context.count.get() };
             zone.frames.mark_run(run, max, kind);
             // Without a rest, the frame after the run may be beyond what 32 bits can number.
             if run.count < pages {
@@ -411,7 +372,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> bool {
         // The poison is checked before the block is marked as allocated, because no thread can free the block until
         // then.
-        if let Some(poison) = self.hardening.poison
+        if let Some(poison) = self.config.hardening.poison
             && !self.is_poisoned(zone, frame, order, poison)
         {
             let first = Some(zone.pfn(frame));
@@ -428,26 +389,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         contents.holds(zone.pfn(frame), order.pages(), poison)
     }
 
-    /// Zeroes a block.
-    #[cold]
-    pub(crate) fn zero(&self, first: Pfn, count: PageCount) {
-        if let Some(contents) = self.platform.contents() {
-            contents.fill(first, count, 0);
-        }
-    }
-
     /// Counts a block that left the buddy as allocated, in the totals.
     pub(super) fn count_taken(&self, zone: &Zone<'_, P>, order: Order, kind: PageKind) {
         self.nodes[zone.node].counters.add_total(kind.item(), order.pages().get() as i64);
-    }
-
-    /// Counts a probe and a block that the preferred zone served to a CPU, while the CPU's pageset is locked.
-    #[cold]
-    pub(super) fn count_split_in_totals(&self, zone: &Zone<'_, P>, cpu: CpuInfo) {
-        self.nodes[zone.node].events.add(Event::Probes, 1);
-        zone.counters().add_total(ZoneItem::NumaHit, 1);
-        let local = if zone.is_own(cpu) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther };
-        zone.counters().add_total(local, 1);
     }
 }
 
@@ -473,28 +417,10 @@ pub(crate) fn count_beside_pagesets<P: Platform>(
     preferred: &Zone<'_, P>,
     context: &AllocContext<'_>,
 ) {
-    let count = |item| zone.counters().add_total(item, 1);
-    count_numa(zone, preferred, context, count);
-    if context.is_interleave_hit(zone) {
-        count(ZoneItem::InterleaveHit);
-    }
-}
-
-/// Counts which zone and node served a block.
-///
-/// `preferred` is the first zone that could have served the block.
-fn count_numa<P: Platform>(
-    zone: &Zone<'_, P>,
-    preferred: &Zone<'_, P>,
-    context: &AllocContext<'_>,
-    count: impl Fn(ZoneItem),
-) {
-    if preferred.node == zone.node {
-        count(ZoneItem::NumaHit);
-    } else {
-        count(ZoneItem::NumaMiss); // the scan counts `NumaForeign` for `preferred`
-    }
-    count(if context.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+    // The scan counts `NumaForeign` for `preferred`, the first zone that could have served the block.
+    let items = ZoneItem::of_served(preferred.node == zone.node, context.from == zone.node);
+    let hit = context.is_interleave_hit(zone).then_some(ZoneItem::InterleaveHit);
+    items.into_iter().chain(hit).for_each(|item| zone.counters().add_total(item, 1));
 }
 
 /// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.
@@ -503,5 +429,5 @@ fn count_numa<P: Platform>(
 /// are reserved for urgent requests, which could not allocate them from other CPUs' pagesets.
 pub(super) fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
     let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
-    zone.free_before(PageCount::new(HOLD_MAX.into())).saturating_minus(keep)
+    zone.count_free_before(PageCount::new(HOLD_MAX.into())).saturating_minus(keep)
 }

@@ -9,20 +9,21 @@
 
 use crate::Allocator;
 use crate::config::Faults;
-use crate::error::AllocError;
+use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::platform::steps::Step;
+use crate::platform::steps::{Outcome, Step, ZoneName};
 use crate::platform::tracepoint::Tracepoint;
 use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
 use crate::request::{Block, Request};
-use crate::rules::watermarks::Watermark;
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::PageCount;
 use crate::zone::Zone;
 use crate::zone::events::Event;
+use crate::zonelist::full_cache::BitsCopy;
 
 /// Limit on rounds of direct reclaim when each round makes progress but other requests allocate the freed frames.
 const ROUNDS: u32 = 1024;
@@ -39,6 +40,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn drain_pagesets(&self) {
         self.state.zones.iter().for_each(|zone| self.state.drain_zone(zone));
     }
+
+    /// Calls `sink` for every zone that may serve `request`, with an out-of-memory report's figures.
+    ///
+    /// The policy does not advance. Under an interleaving policy, the zones are those for the last turn that was used.
+    ///
+    /// # Errors
+    /// Returns an error if no zone can be reported, for example because the request's order is too large or the nodes
+    /// of its policy have no memory.
+    pub fn shortage(
+        &self,
+        request: &Request<'_>,
+        mut sink: impl FnMut(ZoneShortage),
+    ) -> Result<(), AllocError> {
+        let context = self.state.resolve(request, Turn::Last)?;
+        let zones = self.state.zones.iter().filter(|zone| context.allows(zone));
+        zones.for_each(|zone| sink(self.state.zone_shortage(zone, &context)));
+        Ok(())
+    }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -48,12 +67,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'_>,
         context: &AllocContext<'_>,
     ) -> Result<Block, AllocError> {
-        let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
         let find = |context: &AllocContext<'_>| self.find(context).map(|block| (block.zone, block));
-        let block = self.recorded(context, count, find).ok_or_else(|| self.failure(context))?;
-        if self.zeroes(request) {
-            self.zero(block.first, count);
-        }
+        let block = self.recorded(context, find).ok_or_else(|| self.failure(context))?;
+        self.zero_new(Some(request), block.first, context.count);
         Ok(block)
     }
 
@@ -68,17 +84,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(AllocError::Reentered);
         }
         self.finish_own_frees();
-        if self.faults == Faults::None { Ok(()) } else { self.refuse(request) }
+        if self.config.faults == Faults::None { Ok(()) } else { self.refuse(request) }
     }
 
     /// Fails a request as if no allowed zone could serve it, if fault injection refuses it.
     #[cold]
     fn refuse(&self, request: &Request<'_>) -> Result<(), AllocError> {
-        if !self.faults.refuse(self.shared.next_request()) {
+        if !self.config.faults.refuse(self.shared.next_request()) {
             return Ok(());
         }
         let context = self.resolve(request, Turn::Next)?;
-        self.recorded(&context, context.order.pages(), |_| None).ok_or_else(|| self.failure(&context))
+        self.recorded(&context, |_| None).ok_or_else(|| self.failure(&context))
     }
 
     /// Finds a block. An explanation (`explain/walk.rs`) follows the same steps up to reclaim.
@@ -98,6 +114,32 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.scan_last(context)
     }
 
+    /// Reports the steps of [`Self::find`] up to reclaim, by scans that change nothing, and returns the zone that would serve the
+    /// request.
+    pub(crate) fn walk_lists(&self, context: &AllocContext<'_>) -> Option<ZoneName> {
+        let mut copy = BitsCopy::new();
+        let mut scan =
+            |context: &AllocContext<'_>, watermark| self.explain_scan(context, watermark, &mut copy);
+        for watermark in [Watermark::Low, Watermark::Min] {
+            let mut places = context.first.iter().filter_map(|&node| self.place_of(node));
+            let served = places.find_map(|target| scan(&context.only_from(target), watermark));
+            if served.is_some() {
+                return served.map(|zone| ZoneName::of(&self.zones[zone.index()]));
+            }
+        }
+        let served = scan(context, Watermark::Low).or_else(|| {
+            context.report(Step::BackgroundWoken);
+            scan(context, Watermark::Min)
+        });
+        if served.is_none() {
+            if context.may_reclaim {
+                context.report(Step::WouldReclaim { has_reclaimable: self.has_reclaimable(context) });
+            }
+            context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
+        }
+        served.map(|zone| ZoneName::of(&self.zones[zone.index()]))
+    }
+
     /// Reclaims for a request that may do so: first a range if its block is large, then any frames.
     fn reclaim_for(&self, context: &AllocContext<'_>) -> Option<Block> {
         if !context.may_reclaim {
@@ -107,24 +149,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return self.reclaim_and_scan(context, PageCount::new(u64::MAX));
         }
         self.drain_allowed(context);
-        if let Some(block) = self.scan(context, Watermark::Min) {
-            return Some(block);
-        }
-        if P::IS_SHARED && self.process != 0 {
-            return self.reclaim_and_scan(context, COSTLY_EVICTIONS); // a claim of a range would outlive its process
-        }
-        match self.reclaim_block(context) {
-            Ok(block) => Some(block),
-            Err(evicted) => {
+        let found = self.scan(context, Watermark::Min).map_or_else(|| self.reclaim_block(context), Ok);
+        found.map_or_else(
+            |evicted| {
                 // Frames that were freed outside the range may form a block: a cache may consist of large blocks.
-                if evicted != PageCount::ZERO
-                    && let Some(block) = self.scan(context, Watermark::Min)
-                {
-                    return Some(block);
-                }
-                self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted))
-            }
-        }
+                let found =
+                    (evicted != PageCount::ZERO).then(|| self.scan(context, Watermark::Min)).flatten();
+                found.or_else(|| self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted)))
+            },
+            Some,
+        )
     }
 
     /// Scans the zones of the nodes that the policy prefers, one node after the other, first at `low`, then at `min`.
@@ -177,14 +211,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Counts a failed request and returns an error with the figures of the zones that the request may use.
     pub(super) fn failure(&self, context: &AllocContext<'_>) -> AllocError {
-        let frames = context.placement.map_or(context.order.pages(), |placement| placement.count);
-        self.note_refusal(context, frames);
+        self.note_refusal(context);
         AllocError::OutOfMemory(self.sum_up(context))
     }
 
-    /// Counts and reports a failed request for `frames` frames.
-    pub(crate) fn note_refusal(&self, context: &AllocContext<'_>, frames: PageCount) {
-        let node = &self.nodes[context.target];
+    /// Counts and reports a failed request.
+    pub(crate) fn note_refusal(&self, context: &AllocContext<'_>) {
+        let (node, frames) = (&self.nodes[context.target], context.count);
         node.events.add(Event::Failures, 1);
         self.platform.trace(Tracepoint::Refusal { node: node.id, order: context.order, frames });
         self.report_failing(context);
@@ -235,5 +268,96 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let zones =
             self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && context.allows(zone));
         zones.map(|zone| zone.node_id).collect()
+    }
+
+    /// Sums up the zones that were allowed to serve a failed request.
+    fn sum_up(&self, context: &AllocContext<'_>) -> Shortage {
+        let none = PageCount::ZERO;
+        let mut sum = Shortage {
+            order: context.order,
+            node: self.nodes[context.target].id,
+            zones: 0,
+            verdicts: VerdictCounts::default(),
+            largest: None,
+            free: none,
+            min: none,
+            low: none,
+            high: none,
+            in_pagesets: none,
+            ranges_ignored: context.ranges_ignored.get(),
+        };
+        for zone in self.zones {
+            if !context.allows(zone) {
+                sum.verdicts.not_allowed += 1;
+                continue;
+            }
+            let zone = self.zone_shortage(zone, context);
+            sum.zones += 1;
+            sum.verdicts.add(zone.verdict);
+            sum.largest = sum.largest.max(zone.largest);
+            sum.free = sum.free.plus(zone.free);
+            sum.min = sum.min.plus(zone.min);
+            sum.low = sum.low.plus(zone.low);
+            sum.high = sum.high.plus(zone.high);
+            sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
+        }
+        sum
+    }
+
+    fn zone_shortage(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ZoneShortage {
+        let watermarks = zone.watermarks();
+        ZoneShortage {
+            node: zone.node_id,
+            kind: zone.kind,
+            verdict: judge(zone, context),
+            largest: zone.free_areas.largest_order(),
+            free: PageCount::new(zone.free_areas.pages()),
+            min: watermarks.min,
+            low: watermarks.low,
+            high: watermarks.high,
+            reserve: zone.reserve(context.limit),
+            in_pagesets: self.in_pagesets(zone),
+            managed: zone.managed(),
+        }
+    }
+
+    /// Returns the number of frames in pagesets whose zones the request may use.
+    fn in_allowed_pagesets(&self, context: &AllocContext<'_>) -> PageCount {
+        let zones = self.zones.iter().filter(|zone| context.allows(zone));
+        zones.map(|zone| self.in_pagesets(zone)).sum()
+    }
+}
+
+/// Returns the reason why a zone cannot serve a request at `min`, or [`Verdict::WouldServe`].
+fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>) -> Verdict {
+    match why_failed(zone, context, Watermark::Min) {
+        _ if zone.managed() == PageCount::ZERO => Verdict::NoMemory,
+        Outcome::Below { short_by, is_reserved: false } => Verdict::BelowMin { short_by },
+        Outcome::Below { short_by, is_reserved: true } => Verdict::Reserved { short_by },
+        Outcome::NoBlock => Verdict::NoBlock,
+        _ => Verdict::WouldServe,
+    }
+}
+
+/// Returns why a zone that was tried did not serve; [`Outcome::Lost`] if it seems to have a block.
+///
+/// Applies the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) to the
+/// same count of free frames.
+pub(super) fn why_failed<P: Platform>(
+    zone: &Zone<'_, P>,
+    context: &AllocContext<'_>,
+    watermark: Watermark,
+) -> Outcome {
+    let free = zone.count_for_check(context.order, context.limit);
+    let mark = zone.watermarks().discounted(watermark, context.urgency);
+    // More than `mark` frames must remain free after all frames of the block except one have been allocated.
+    let needed = mark.plus(context.order.pages());
+    let beside_reserve = needed.plus(zone.reserve(context.limit));
+    if context.urgency != Urgency::Reserve && free < beside_reserve {
+        Outcome::Below { short_by: beside_reserve.saturating_minus(free), is_reserved: free >= needed }
+    } else if zone.free_areas.largest_order() < Some(context.order) || !context.has_block_in_reach(zone) {
+        Outcome::NoBlock
+    } else {
+        Outcome::Lost
     }
 }

@@ -146,7 +146,7 @@ impl<P: Platform> Buddy<'_, P> {
     #[inline(never)]
     fn put_unit_elsewhere(&self, unit: usize) {
         self.settle();
-        let log2 = UNITS_LOG2_MAX.min(u32::from(self.shape().max_order().get()) - WORD_BITS_LOG2);
+        let log2 = UNITS_LOG2_MAX.min(u32::from(self.shape.max_order.get()) - WORD_BITS_LOG2);
         let first = unit >> log2 << log2;
         let free = self.word(1, first / WORD_BITS).load(Relaxed) >> (first % WORD_BITS);
         if free & RUNS[log2 as usize] != 0 {

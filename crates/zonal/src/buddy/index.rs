@@ -32,7 +32,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     #[inline]
     fn lowest_in_line(&self, chunk: usize, order: u32) -> Option<(usize, u64, u32)> {
-        let (line, last) = (self.line(chunk, order), self.shape().last(0));
+        let (line, last) = (self.line(chunk, order), self.shape.last(0));
         let noted = line.load(Relaxed);
         let (mut left, mut found) = (noted, None);
         while left != 0 && found.is_none() {
@@ -58,7 +58,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Does the same as [`Self::lowest_in_words`] for an order of level 1, and returns a chunk instead of a word.
     #[inline]
     pub(super) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
-        let last = self.shape().last(1);
+        let last = self.shape.last(1);
         loop {
             let chunk = self.index(order).first().expect("counted blocks are indexed");
             let bits = self.word(1, chunk).load(Relaxed);
@@ -128,7 +128,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
         self.word(level, word).store(after, Relaxed);
         let mut orders = self.orders();
-        for_each_change(before, after, self.shape().last(level), |order, lost, gained| {
+        for_each_change(before, after, self.shape.last(level), |order, lost, gained| {
             let order = order + WORD_BITS_LOG2 * level as u32;
             orders = self.add_free_blocks(order, count_difference(lost, gained), orders);
             if level == 2 {
@@ -159,7 +159,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Sets all bits of some chunks without free frames. Level 1 must be the top level.
     pub(super) fn add_whole_chunks(&self, chunks: Range<usize>) {
-        let last = self.shape().last(1);
+        let last = self.shape.last(1);
         for chunk in chunks.clone() {
             self.word(1, chunk).store(!0, Relaxed);
         }
@@ -175,12 +175,12 @@ impl<'m, P: Platform> Buddy<'m, P> {
     pub(super) fn any_in_chunk(&self, chunk: usize) -> bool {
         let noted =
             |order| self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
-        let last = if self.shape().top() == 2 { 1 } else { self.shape().top() };
-        let orders = 0..=last as u32 * WORD_BITS_LOG2 + self.shape().last(last);
+        let last = if self.shape.top == 2 { 1 } else { self.shape.top };
+        let orders = 0..=last as u32 * WORD_BITS_LOG2 + self.shape.last(last);
         if orders.fold(0, |any, order| any | noted(order)) == 0 {
             return false;
         }
-        let words = chunk * WORD_BITS..((chunk + 1) * WORD_BITS).min(self.shape().words(0));
+        let words = chunk * WORD_BITS..((chunk + 1) * WORD_BITS).min(self.shape.words(0));
         let mut words = words.map(|word| self.word(0, word).load(Relaxed));
         self.word(1, chunk).load(Relaxed) != 0 || words.any(|bits| bits != 0)
     }
@@ -189,6 +189,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// of level 0.
     #[inline]
     pub(super) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
-        &self.cells[self.shape().lines_at + chunk * LINE_CELLS + order as usize]
+        &self.cells[self.shape.lines_at + chunk * LINE_CELLS + order as usize]
     }
 }

@@ -14,8 +14,6 @@ mod index;
 pub(crate) mod owned_words;
 pub(crate) mod ranges;
 pub(crate) mod shape;
-#[cfg(test)]
-mod tests;
 pub(crate) mod verify;
 pub(crate) mod word_batch;
 mod words;
@@ -158,7 +156,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
             if orders == 0 || taken >= want {
                 break;
             }
-            let (word, frames) = self.alloc_word(orders, most - taken);
+            let (word, frames) = self.take_word(orders, most - taken);
             taken += count_of(frames);
             sink((word * WORD_BITS) as u32, frames);
         }
@@ -172,7 +170,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[must_use]
     pub(crate) fn free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
         let within = self.shape.has_block(frame, order);
-        let given = within && self.free_block(frame, u32::from(order.get()));
+        let given = within && self.merge_block(frame, u32::from(order.get()));
         if given {
             self.add_free_pages(order.pages().get());
         }
@@ -185,15 +183,15 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[must_use]
     pub(crate) fn merge_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
         let last = u64::from(first) + u64::from(u64::BITS - frames.leading_zeros());
-        if !(first as usize).is_multiple_of(WORD_BITS) || last > self.shape.frames() || frames == 0 {
+        if !(first as usize).is_multiple_of(WORD_BITS) || last > self.shape.frames || frames == 0 {
             return frames == 0;
         }
         let given = if frames & (frames - 1) == 0 {
-            self.free_in_word(first + frames.trailing_zeros(), 0)
-        } else if frames == !0 && self.shape.top() > 0 {
-            self.free_whole(first as usize / WORD_BITS)
+            self.merge_in_word(first + frames.trailing_zeros(), 0)
+        } else if frames == !0 && self.shape.top > 0 {
+            self.merge_whole_word(first as usize / WORD_BITS)
         } else {
-            self.free_some(first as usize / WORD_BITS, frames)
+            self.merge_some(first as usize / WORD_BITS, frames)
         };
         if given {
             self.add_free_pages(u64::from(count_of(frames)));
@@ -205,12 +203,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[inline]
     pub(crate) fn new(counts: &'m BuddyCounts<P>, cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
         Self { counts, cells: &cells[..shape.cells()], shape }
-    }
-
-    /// Returns the layout.
-    #[inline]
-    const fn shape(&self) -> &'m BuddyShape {
-        self.shape
     }
 
     /// Returns the number of free frames.
@@ -233,7 +225,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         // There was no free block of the orders `order..from`, so the split leaves exactly one of each.
         let gained = ones(from.into()) & !ones(order.into());
         self.set_orders((orders | gained) & !ended);
-        match self.shape.place_of(from).0 {
+        match self.shape.level_of(from) {
             0 => {
                 let (word, bits, bit) = self.lowest_in_words(from);
                 self.word(0, word).store(bits & !(RUNS[order as usize] << bit), Relaxed);
@@ -287,9 +279,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Allocates 1 to `most` frames in the first word of the lowest among the smallest free blocks, and returns the
     /// word and the frames. `orders`, the orders of all free blocks, must not be empty.
     #[inline]
-    fn alloc_word(&self, orders: u64, most: u32) -> (usize, u64) {
+    fn take_word(&self, orders: u64, most: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
-        if self.shape.place_of(from).0 > 0 {
+        if self.shape.level_of(from) > 0 {
             let word = self.take_unit(orders);
             if most < u64::BITS {
                 self.change(0, word, 0, !ones(most.into()));
@@ -305,24 +297,24 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Frees a block within the span unless one of its frames is already free; returns whether it was freed.
     #[inline]
-    fn free_block(&self, frame: u32, order: u32) -> bool {
-        match self.shape.place_of(order).0 {
-            0 => self.free_in_word(frame, order),
-            1 => self.free_in_chunk(frame, order),
-            _ => self.free_chunks(frame, order),
+    fn merge_block(&self, frame: u32, order: u32) -> bool {
+        match self.shape.level_of(order) {
+            0 => self.merge_in_word(frame, order),
+            1 => self.merge_in_chunk(frame, order),
+            _ => self.merge_whole_chunks(frame, order),
         }
     }
 
-    /// Implements [`Self::free_block`] for an order of level 0.
+    /// Implements [`Self::merge_block`] for an order of level 0.
     #[inline]
-    fn free_in_word(&self, frame: u32, order: u32) -> bool {
+    fn merge_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
         let (bits, given) = (self.word(0, word).load(Relaxed), RUNS[order as usize] << bit);
         if bits & given != 0 || (bits == 0 && self.is_covered(0, word)) {
             return false;
         }
         let run = self.absorb(bits, Run { bit, order, base: 0, orders: self.orders() });
-        if run.order == WORD_BITS_LOG2 && self.shape.top() > 0 {
+        if run.order == WORD_BITS_LOG2 && self.shape.top > 0 {
             self.word(0, word).store(0, Relaxed);
             self.set_orders(run.orders);
             self.put_unit(word);
@@ -335,9 +327,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Implements [`Self::free_block`] for a block of one whole word.
+    /// Implements [`Self::merge_block`] for a block of one whole word.
     #[inline]
-    fn free_whole(&self, word: usize) -> bool {
+    fn merge_whole_word(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
         if used {
             self.put_unit(word);
@@ -345,12 +337,12 @@ impl<'m, P: Platform> Buddy<'m, P> {
         used
     }
 
-    /// Implements [`Self::free_block`] for an order of level 1.
+    /// Implements [`Self::merge_block`] for an order of level 1.
     #[inline]
-    fn free_in_chunk(&self, frame: u32, order: u32) -> bool {
+    fn merge_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
         if order == WORD_BITS_LOG2 {
-            return self.free_whole(first);
+            return self.merge_whole_word(first);
         }
         self.settle_around(first, order);
         let (chunk, bit) = (first / WORD_BITS, first as u32 % WORD_BITS as u32);
@@ -377,7 +369,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         let given = RUNS[(order - WORD_BITS_LOG2) as usize] << bit;
         let run = Run { bit, order, base: WORD_BITS_LOG2, orders: self.orders() };
         let run = self.absorb(bits, run);
-        if run.order == 2 * WORD_BITS_LOG2 && self.shape.top() > 1 {
+        if run.order == 2 * WORD_BITS_LOG2 && self.shape.top > 1 {
             self.word(1, chunk).store(0, Relaxed);
             self.merge_chunks(chunk, run);
         } else {
@@ -393,7 +385,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[inline]
     fn absorb(&self, bits: u64, run: Run) -> Run {
         let mut run = run;
-        let end = (run.base + WORD_BITS_LOG2).min(u32::from(self.shape.max_order().get()));
+        let end = (run.base + WORD_BITS_LOG2).min(u32::from(self.shape.max_order.get()));
         while run.order < end {
             let order = (run.order - run.base) as usize;
             let buddy = run.bit ^ 1 << order;
@@ -407,9 +399,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
         run
     }
 
-    /// Implements [`Self::free_block`] for an order of level 2.
+    /// Implements [`Self::merge_block`] for an order of level 2.
     #[cold]
-    fn free_chunks(&self, frame: u32, order: u32) -> bool {
+    fn merge_whole_chunks(&self, frame: u32, order: u32) -> bool {
         let chunk = frame as usize >> (2 * WORD_BITS_LOG2);
         let chunks = chunk..chunk + (1 << (order - 2 * WORD_BITS_LOG2));
         self.settle();
@@ -441,12 +433,12 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Frees some frames in a word unless one of them is already free, and returns whether the frames were freed.
-    fn free_some(&self, word: usize, frames: u64) -> bool {
+    fn merge_some(&self, word: usize, frames: u64) -> bool {
         let bits = self.word(0, word).load(Relaxed);
         if bits & frames != 0 || (bits == 0 && self.is_covered(0, word)) {
             return false;
         }
-        if bits | frames == !0 && self.shape.top() > 0 {
+        if bits | frames == !0 && self.shape.top > 0 {
             self.change(0, word, bits, 0);
             self.put_unit(word);
         } else {
@@ -459,7 +451,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     fn insert(&self, stretch: Stretch, bits: u64) {
         let Stretch { mut level, mut word, mask } = stretch;
         let (mut before, mut after) = (bits, bits | mask);
-        while after == !0 && level < self.shape.top() {
+        while after == !0 && level < self.shape.top {
             self.change(level, word, before, 0);
             level += 1;
             before = self.word(level, word / WORD_BITS).load(Relaxed);
@@ -486,7 +478,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[inline]
     fn is_covered(&self, level: usize, word: usize) -> bool {
         let (mut above, mut unit) = (level + 1, word);
-        while above <= self.shape.top() {
+        while above <= self.shape.top {
             let bits = self.word(above, unit / WORD_BITS).load(Relaxed);
             if bits >> (unit % WORD_BITS) & 1 != 0 {
                 return true;
@@ -508,7 +500,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         match level {
             0 => &self.cells[self.shape.words_at + word],
             1 => &self.cells[self.shape.middle_at + word],
-            _ => self.index(u32::from(self.shape.max_order().get()) + 1).bits(word),
+            _ => self.index(u32::from(self.shape.max_order.get()) + 1).bits(word),
         }
     }
 
@@ -518,3 +510,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
         FindFirst::new(self.cells, &self.shape.index, order as usize)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ pub(crate) enum Sought {
 impl<P: Platform> Buddy<'_, P> {
     /// Returns the number of frames.
     pub(crate) fn frames(&self) -> u64 {
-        self.shape.frames()
+        self.shape.frames
     }
 
     /// Makes exactly these runs of frames free, whatever the cells contain; the runs ascend and do not touch.
@@ -54,7 +54,7 @@ impl<P: Platform> Buddy<'_, P> {
     #[must_use]
     pub(crate) fn add_range(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
-        assert!(end <= self.shape().frames());
+        assert!(end <= self.shape.frames);
         self.settle();
         if self.any_free(held, first, count) {
             return false;
@@ -67,7 +67,7 @@ impl<P: Platform> Buddy<'_, P> {
     /// Sets the bits of the frames `start..end`, none of which may be free, but does not add them to `free_pages`.
     fn add(&self, start: u64, end: u64) {
         let chunks = start.div_ceil(CHUNK_FRAMES)..end / CHUNK_FRAMES;
-        if self.shape().top() != 1 || chunks.is_empty() {
+        if self.shape.top != 1 || chunks.is_empty() {
             self.add_pieces(start, end);
         } else {
             self.add_pieces(start, chunks.start * CHUNK_FRAMES);
@@ -78,7 +78,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Does the work of [`Self::add`] bit by bit.
     fn add_pieces(&self, start: u64, end: u64) {
-        for stretch in self.shape().stretches(start, end) {
+        for stretch in self.shape.stretches(start, end) {
             let bits = self.word(stretch.level, stretch.word).load(Relaxed);
             self.insert(stretch, bits);
         }
@@ -93,10 +93,10 @@ impl<P: Platform> Buddy<'_, P> {
     pub(crate) fn take_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         self.settle();
-        if !self.shape().stretches(start, end).all(|stretch| self.is_stretch_free(stretch)) {
+        if !self.shape.stretches(start, end).all(|stretch| self.is_stretch_free(stretch)) {
             return false;
         }
-        for stretch in self.shape().stretches(start, end) {
+        for stretch in self.shape.stretches(start, end) {
             self.remove(stretch);
         }
         self.add_free_pages(count.wrapping_neg());
@@ -113,7 +113,7 @@ impl<P: Platform> Buddy<'_, P> {
         order: Order,
         range: Range<u64>,
     ) -> Option<u32> {
-        assert!(range.end <= self.shape().frames());
+        assert!(range.end <= self.shape.frames);
         self.settle();
         if u32::from(order.get()) < WORD_BITS_LOG2 {
             return self.find_in_words(order, &range);
@@ -121,7 +121,7 @@ impl<P: Platform> Buddy<'_, P> {
         let count = order.pages().get();
         let is_free = |&at: &u64| {
             at + count <= range.end
-                && self.shape().stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
+                && self.shape.stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
         };
         let mut places = (range.start.next_multiple_of(count)..range.end).step_by(count as usize);
         places.find(is_free).map(|at| at as u32)
@@ -163,7 +163,7 @@ impl<P: Platform> Buddy<'_, P> {
     /// # Panics
     /// Panics if the frames `from..end` are not within the span.
     pub(crate) fn same_until(&self, _held: &Held<'_, P::Lock>, from: u64, end: u64, sought: Sought) -> u64 {
-        assert!(from <= end && end <= self.shape().frames());
+        assert!(from <= end && end <= self.shape.frames);
         self.settle();
         let mut at = from;
         while at < end {
@@ -180,8 +180,8 @@ impl<P: Platform> Buddy<'_, P> {
     fn stretch_at(&self, frame: u64) -> (Sought, u64) {
         let (chunk, word) = (frame / CHUNK_FRAMES, frame / WORD_BITS as u64);
         let (chunk_end, word_end) = ((chunk + 1) * CHUNK_FRAMES, (word + 1) * WORD_BITS as u64);
-        if self.shape().top() > 0 {
-            if self.shape().top() > 1 && self.is_covered(1, chunk as usize) {
+        if self.shape.top > 0 {
+            if self.shape.top > 1 && self.is_covered(1, chunk as usize) {
                 return (Sought::Free, chunk_end);
             }
             if frame.is_multiple_of(CHUNK_FRAMES) && !self.any_in_chunk(chunk as usize) {
@@ -205,9 +205,9 @@ impl<P: Platform> Buddy<'_, P> {
     /// Panics if the range is not within the span.
     pub(crate) fn count_free(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> u64 {
         let (start, end) = (u64::from(first), u64::from(first) + count);
-        assert!(end <= self.shape().frames());
+        assert!(end <= self.shape.frames);
         self.settle();
-        let levels = 0..=self.shape().top();
+        let levels = 0..=self.shape.top;
         levels.map(|level| self.count_level(level, start, end)).sum()
     }
 

@@ -10,8 +10,6 @@ use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::units::Order;
 
-/// Largest number of levels. Orders up to 6 need one level, up to 12 two, and up to 18 three.
-pub(super) const LEVELS_MAX: usize = 3;
 /// Number of cells in a cache line. Each part of the layout starts on a cache line if the first cell does.
 pub(super) const LINE_CELLS: usize = 8;
 
@@ -24,9 +22,9 @@ pub(super) const LINE_CELLS: usize = 8;
 /// - the words of level 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuddyShape {
-    frames: u64,
-    max_order: Order,
-    top: usize,
+    pub(super) frames: u64,
+    pub(super) max_order: Order,
+    pub(super) top: usize,
     pub(super) index: FindFirstShape,
     /// These three fields are the cell indexes of the first level-1 word, of the first line, and of the first
     /// level-0 word.
@@ -42,7 +40,7 @@ impl BuddyShape {
         assert!(frames <= ZONE_FRAMES_MAX);
         let order = u32::from(max_order.get());
         let top = (order.saturating_sub(1) / WORD_BITS_LOG2) as usize;
-        assert!(top < LEVELS_MAX);
+        assert!(top < 3); // orders up to 6 need one level, up to 12 two, and up to 18 three
         let words = (frames as usize).div_ceil(WORD_BITS).max(1);
         let chunks = words.div_ceil(WORD_BITS);
         let columns = (order as usize + 2).next_multiple_of(LINE_CELLS);
@@ -58,22 +56,6 @@ impl BuddyShape {
     /// Returns the total number of cells.
     pub(crate) const fn cells(&self) -> usize {
         self.cells
-    }
-
-    /// Returns the number of frames in the buddy's span, including holes.
-    pub(crate) const fn frames(&self) -> u64 {
-        self.frames
-    }
-
-    /// Returns the largest order of a block.
-    pub(super) const fn max_order(&self) -> Order {
-        self.max_order
-    }
-
-    /// Returns the highest level.
-    #[inline]
-    pub(super) const fn top(&self) -> usize {
-        self.top
     }
 
     /// Returns the number of words in a level, including partial words.
@@ -93,11 +75,10 @@ impl BuddyShape {
         }
     }
 
-    /// Returns the level that stores blocks of `order`, and `order` relative to one unit of the level.
+    /// Returns the level that stores blocks of `order`.
     #[inline]
-    pub(super) fn place_of(&self, order: u32) -> (usize, u32) {
-        let level = ((order / WORD_BITS_LOG2) as usize).min(self.top);
-        (level, order - WORD_BITS_LOG2 * level as u32)
+    pub(super) fn level_of(&self, order: u32) -> usize {
+        ((order / WORD_BITS_LOG2) as usize).min(self.top)
     }
 
     /// Whether `frame` is a valid first frame for a block of `order`.

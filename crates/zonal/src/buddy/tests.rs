@@ -497,21 +497,21 @@ fn verify_finds_each_kind_of_fault() {
     let word = |zone: &Zone, level: usize, word: usize, value: u64| {
         zone.buddy().word(level, word).store(value, Relaxed);
     };
-    assert_eq!(fault(&|zone| word(zone, 0, 0, !0)), Err(BuddyFault::Unmerged { level: 0, word: 0 }));
-    assert_eq!(fault(&|zone| word(zone, 0, 70, 1)), Err(BuddyFault::FreeTwice { level: 0, word: 70 }));
-    assert_eq!(fault(&|zone| word(zone, 0, 192, 1 << 40)), Err(BuddyFault::BeyondEnd { level: 0 }));
+    assert_eq!(fault(&|zone| word(zone, 0, 0, !0)), Err(BuddyFault::Unmerged));
+    assert_eq!(fault(&|zone| word(zone, 0, 70, 1)), Err(BuddyFault::FreeTwice));
+    assert_eq!(fault(&|zone| word(zone, 0, 192, 1 << 40)), Err(BuddyFault::BeyondEnd));
     let line = fault(&|zone| zone.buddy().line(0, 3).store(0, Relaxed));
-    assert_eq!(line, Err(BuddyFault::Index { order: 3, word: 0 }));
-    assert_eq!(fault(&|zone| zone.buddy().index(6).clear(0)), Err(BuddyFault::Index { order: 6, word: 0 }));
+    assert_eq!(line, Err(BuddyFault::Index));
+    assert_eq!(fault(&|zone| zone.buddy().index(6).clear(0)), Err(BuddyFault::Index));
     let kept = fault(&|zone| zone.buddy().add_free_pages(1));
-    assert_eq!(kept, Err(BuddyFault::FreePages { counted: 3 * 4096, kept: 3 * 4096 + 1 }));
+    assert_eq!(kept, Err(BuddyFault::FreePages));
     let kept = fault(&|zone| _ = zone.counts.free_blocks[3].fetch_add(1, Relaxed));
-    assert_eq!(kept, Err(BuddyFault::FreeBlocks { order: order(3), counted: 1, kept: 2 }));
+    assert_eq!(kept, Err(BuddyFault::FreeBlocks));
     let line = fault(&|zone| zone.buddy().line(1, 4).store(2, Relaxed));
-    assert_eq!(line, Err(BuddyFault::IndexSummary { order: 4 }));
+    assert_eq!(line, Err(BuddyFault::IndexSummary));
     let summary = fault(&|zone| zone.buddy().index(0).clear(0));
-    assert_eq!(summary, Err(BuddyFault::IndexSummary { order: 0 }));
+    assert_eq!(summary, Err(BuddyFault::IndexSummary));
     let heads = fault(&|zone| zone.buddy().index(12).set(0));
-    assert_eq!(heads, Err(BuddyFault::Index { order: 12, word: 0 }));
-    assert!(matches!(fault(&|zone| zone.counts.orders.store(0, Relaxed)), Err(BuddyFault::Orders { .. })));
+    assert_eq!(heads, Err(BuddyFault::Index));
+    assert!(matches!(fault(&|zone| zone.counts.orders.store(0, Relaxed)), Err(BuddyFault::Orders)));
 }

@@ -10,63 +10,27 @@ use crate::buddy::Buddy;
 use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, maximal, ones};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_ORDER_LIMIT, Order};
+use crate::units::MAX_ORDER_LIMIT;
 
 /// An invariant that a buddy violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BuddyFault {
     /// A word below the top level is full, and not one bit of the next level.
-    Unmerged {
-        /// Level of the word.
-        level: usize,
-        /// Index of the word.
-        word: usize,
-    },
+    Unmerged,
     /// A covered word is not 0, so at least one frame is represented twice.
-    FreeTwice {
-        /// Level of the word.
-        level: usize,
-        /// Index of the word.
-        word: usize,
-    },
+    FreeTwice,
     /// Bits beyond the last frame are set.
-    BeyondEnd {
-        /// Level of the bits.
-        level: usize,
-    },
+    BeyondEnd,
     /// A word with maximal blocks of an order is missing in that order's index.
-    Index {
-        /// Order of the index.
-        order: u32,
-        /// Index of the word.
-        word: usize,
-    },
+    Index,
     /// The summaries of an index disagree with its bits.
-    IndexSummary {
-        /// Order of the index.
-        order: u32,
-    },
+    IndexSummary,
     /// The stored free block count of an order is wrong.
-    FreeBlocks {
-        /// Order of the blocks.
-        order: Order,
-        /// Number recomputed from the bits.
-        counted: u64,
-        /// Stored number.
-        kept: u64,
-    },
+    FreeBlocks,
     /// The stored number of free frames is wrong.
-    FreePages {
-        /// Number recomputed from the bits.
-        counted: u64,
-        /// Stored number.
-        kept: u64,
-    },
+    FreePages,
     /// The stored set of orders that have free blocks is wrong.
-    Orders {
-        /// Stored bits.
-        kept: u64,
-    },
+    Orders,
 }
 
 type Counts = [u64; MAX_ORDER_LIMIT as usize + 1];
@@ -79,8 +43,8 @@ impl<P: Platform> Buddy<'_, P> {
     pub(crate) fn verify(&self, _held: &Held<'_, P::Lock>) -> Result<(), BuddyFault> {
         self.settle();
         let mut counts: Counts = Counts::default();
-        let mut bits_of_level = self.shape().frames() as usize;
-        for level in 0..=self.shape().top() {
+        let mut bits_of_level = self.shape.frames as usize;
+        for level in 0..=self.shape.top {
             self.verify_level(level, bits_of_level, &mut counts)?;
             // A partial unit is never free as a whole, so it has no bit at the next level.
             bits_of_level /= WORD_BITS;
@@ -89,35 +53,33 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     fn verify_level(&self, level: usize, bits: usize, counts: &mut Counts) -> Result<(), BuddyFault> {
-        let last = self.shape().last(level);
+        let last = self.shape.last(level);
         let base = WORD_BITS_LOG2 * level as u32;
-        for word in 0..self.shape().words(level) {
+        for word in 0..self.shape.words(level) {
             let held = self.word(level, word).load(Relaxed);
             if held == 0 && level < 2 {
                 // No bit is set, and stale index bits are allowed.
                 continue;
             }
-            if held == !0 && level < self.shape().top() {
-                return Err(BuddyFault::Unmerged { level, word });
+            if held == !0 && level < self.shape.top {
+                return Err(BuddyFault::Unmerged);
             }
             if held != 0 && self.is_covered(level, word) {
-                return Err(BuddyFault::FreeTwice { level, word });
+                return Err(BuddyFault::FreeTwice);
             }
             if held & !ones(bits.saturating_sub(word * WORD_BITS) as u64) != 0 {
-                return Err(BuddyFault::BeyondEnd { level });
+                return Err(BuddyFault::BeyondEnd);
             }
             for order in 0..=last {
                 let heads = maximal(held, order, last);
                 counts[(base + order) as usize] += u64::from(heads.count_ones());
                 if !self.is_indexed(level, word, base + order, heads) {
-                    return Err(BuddyFault::Index { order: base + order, word });
+                    return Err(BuddyFault::Index);
                 }
             }
         }
-        match (base..=base + last).find(|&order| !self.is_summed_up(level, order)) {
-            Some(order) => Err(BuddyFault::IndexSummary { order }),
-            None => Ok(()),
-        }
+        let are_summed_up = (base..=base + last).all(|order| self.is_summed_up(level, order));
+        if are_summed_up { Ok(()) } else { Err(BuddyFault::IndexSummary) }
     }
 
     /// Whether the index correctly represents a word whose maximal blocks of `order` begin at `heads`.
@@ -133,7 +95,7 @@ impl<P: Platform> Buddy<'_, P> {
     /// Whether the summaries in an order's index agree with it.
     fn is_summed_up(&self, level: usize, order: u32) -> bool {
         let lines_agree = level > 0
-            || (0..self.shape().words(1)).all(|chunk| {
+            || (0..self.shape.words(1)).all(|chunk| {
                 let indexed =
                     self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
                 self.line(chunk, order).load(Relaxed) == 0 || indexed == 1
@@ -143,19 +105,18 @@ impl<P: Platform> Buddy<'_, P> {
 
     fn verify_counts(&self, counts: &Counts) -> Result<(), BuddyFault> {
         let (mut free_pages, mut orders) = (0, 0);
-        for (order, &counted) in (0..=MAX_ORDER_LIMIT).filter_map(Order::new).zip(counts) {
-            let kept = self.counts.free_blocks[usize::from(order.get())].load(Relaxed);
-            if counted != kept {
-                return Err(BuddyFault::FreeBlocks { order, counted, kept });
+        for (order, (&counted, kept)) in counts.iter().zip(&self.counts.free_blocks).enumerate() {
+            if counted != kept.load(Relaxed) {
+                return Err(BuddyFault::FreeBlocks);
             }
-            free_pages += counted << order.get();
-            orders |= u64::from(counted > 0) << order.get();
+            free_pages += counted << order;
+            orders |= u64::from(counted > 0) << order;
         }
         if free_pages != self.pages() {
-            return Err(BuddyFault::FreePages { counted: free_pages, kept: self.pages() });
+            return Err(BuddyFault::FreePages);
         }
         if orders != self.orders() {
-            return Err(BuddyFault::Orders { kept: self.orders() });
+            return Err(BuddyFault::Orders);
         }
         Ok(())
     }

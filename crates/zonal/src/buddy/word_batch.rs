@@ -67,35 +67,15 @@ impl WordBatch {
         }
     }
 
-    /// Keeps the words for which `keeps` returns `true`. No more frames may then be added.
-    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(u32, u64) -> bool) {
-        let mut kept = 0;
-        for at in 0..self.len {
-            let (first, frames) = self.words[at];
-            if keeps(first, frames) {
-                self.words[kept] = (first, frames);
-                kept += 1;
-            }
-        }
-        self.len = kept;
-    }
-
-    /// Returns a word's first frame and which of its frames the batch has.
-    #[inline]
-    pub(crate) const fn word(&self, at: usize) -> (u32, u64) {
-        self.words[at]
-    }
-
     /// Returns all words in the order in which they were added.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
-        self.words[..self.len].iter().copied()
+    pub(crate) fn words(&mut self) -> &mut [(u32, u64)] {
+        &mut self.words[..self.len]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec::Vec;
 
     #[test]
     fn frames_of_a_word_are_merged_again() {
@@ -104,9 +84,9 @@ mod tests {
         assert_eq!(batch.add([70, 71, 71].into_iter()), 2, "they are there");
         assert_eq!(batch.add([64 * 128 + 64].into_iter()), 0, "another word in the same place");
         assert_eq!(batch.add([66].into_iter()), 0);
-        let words: Vec<_> = batch.iter().collect();
+        let words = batch.words();
         assert_eq!(words[..2], [(64, 1 << 7 | 1 << 6 | 1 << 1), (640, 1 << 60)]);
         assert_eq!(words.iter().map(|word| word.1.count_ones()).sum::<u32>(), 6);
-        assert_eq!(batch.word(1), (640, 1 << 60));
+        assert_eq!(words[1], (640, 1 << 60));
     }
 }

@@ -4,8 +4,6 @@
 //! runs the scans of a request with steps that change nothing. Related files: `explain/walk.rs` runs these scans,
 //! `platform/steps.rs` defines the steps, `alloc/scan.rs` and `alloc/slow.rs` report those of real requests.
 
-mod walk;
-
 use core::cell::RefCell;
 
 use crate::Allocator;

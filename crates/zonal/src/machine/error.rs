@@ -148,7 +148,11 @@ impl fmt::Display for TopologyError {
             Self::ZonesOverlap { frame, node } => {
                 write!(f, "a zone of node {node} overlaps another at frame {frame}; zones must be disjoint")
             }
-            Self::BadRange { node, kind, range, span } => write_bad_range(f, (node, kind), range, span),
+            Self::BadRange { node, kind, range, span } => write!(
+                f,
+                "node {node} {kind}: the managed range of {range} is empty, out of order or outside the zone ({span}); list \
+                 disjoint ranges within the zone in ascending order"
+            ),
             Self::BadHotplug { start } => write!(
                 f,
                 "the hotplug range at frame {start} is empty, out of order, not within one zone's span or \
@@ -180,17 +184,3 @@ impl fmt::Display for TopologyError {
 }
 
 impl core::error::Error for TopologyError {}
-
-/// Writes the error in a managed range of a zone.
-fn write_bad_range(
-    f: &mut fmt::Formatter<'_>,
-    (node, kind): (NodeId, ZoneKind),
-    range: FrameRange,
-    span: FrameRange,
-) -> fmt::Result {
-    write!(
-        f,
-        "node {node} {kind}: the managed range of {range} is empty, out of order or outside the zone ({span}); list \
-         disjoint ranges within the zone in ascending order"
-    )
-}

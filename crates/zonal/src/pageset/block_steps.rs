@@ -97,7 +97,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let push_limit = head.push_limit.load(Relaxed);
         let left = pageset.block_leeway().after_push(pages);
         let Some(left) = left.filter(|_| {
-            len != pagesets.depth(cpu, stack)
+            len != pagesets.start(cpu).1.depth(stack)
                 && push_limit != Limits::PUSH_NONE
                 && !pageset.depth().is_period_over(self.platform.now())
         }) else {

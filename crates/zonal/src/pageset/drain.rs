@@ -4,10 +4,11 @@
 //! drain, and `alloc/freed.rs` frees blocks.
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::pageset::guard::AREA_HOLD_MAX;
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{AREA_HOLD_MAX, CachedOrders, HOLD_MAX, PagesetGuard, StackId};
+use crate::pageset::{CachedOrders, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::tracepoint::Tracepoint;
 use crate::platform::whole_words::WORD_FRAMES;
@@ -15,6 +16,7 @@ use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
+use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Merged;
 use crate::zone::{CpuInfo, Shortness, Zone};
 
@@ -66,7 +68,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let size = match tuning.rule() {
             TuningRule::Stepwise => {
                 let figures = self.figures();
-                let resize = self.stepwise().drain(&figures, zone_level(self.zone), self);
+                let resize = self.stepwise().drain(&figures, zone_level(self.zone));
                 self.set_high(resize.high);
                 resize.size.max(count.saturating_minus(self.high_now()))
             }
@@ -138,14 +140,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let moved = u64::from(blocks) << order.get();
         self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, merged.free as i64, self);
         self.count_retired(merged.refused);
-        self.bump(|pageset| &pageset.drains);
+        self.add_to(|pageset| &pageset.drains, 1);
         let frames = PageCount::new(moved);
         self.state.platform.trace(Tracepoint::Drain { zone: self.zone.id, cpu: self.cpu.id, frames });
         frames
     }
 
     /// Ends the session, and then finishes its drain under further holds of the lock, each followed by `after`.
-    pub(crate) fn end_with(self, after: impl Fn(&Self)) {
+    pub(super) fn end_with(self, after: impl Fn(&Self)) {
         let (state, zone, cpu) = (self.state, self.zone, self.cpu);
         let mut left = self.undrained.get();
         drop(self);
@@ -178,7 +180,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let Some(session) = self.pageset_to_drain(zone, cpu) else { return };
             session.drain(StackId::PAGES, session.count());
             if hold == 0 && cpu.id != self.platform.current_cpu() {
-                session.bump(|pageset| &pageset.remote_drains);
+                session.add_to(|pageset| &pageset.remote_drains, 1);
                 self.platform.trace(Tracepoint::RemoteDrain { zone: zone.id, cpu: cpu.id });
             }
             session.update_limits();
@@ -216,19 +218,19 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
     while len < words.len().min((count / WORD) as usize)
         && let Some(word) = guard.whole_word_on_top()
     {
-        guard.drop_frames(WORD);
+        _ = guard.take_frames(WORD); // they are known
         let gone = zone.frames.mark_word_free(word, !0);
         strange += u64::from(gone.count_zeros());
         words[len] = (word, gone);
         len += 1;
     }
     if len > 0 {
-        let merged = zone.merge_words(&mut words[..len]);
+        let merged = zone.merge_words(&mut words[..len], FreeAreas::merge_words);
         return (WORD * len as u32, merged.plus(Merged { free: 0, refused: strange }));
     }
     let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
     let twice = batch.add(guard.take_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
-    let merged = zone.merge_batch(&mut batch);
+    let merged = zone.merge_words(batch.words(), FreeAreas::merge_batch);
     (count, merged.plus(Merged { free: 0, refused: u64::from(twice) + strange }))
 }
 

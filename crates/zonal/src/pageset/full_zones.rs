@@ -12,19 +12,8 @@ use crate::units::Order;
 use crate::zone::Zone;
 use crate::zone::events::Event;
 use crate::zone::order_classes::OrderClasses;
-use crate::zonelist::full_cache::ScanClass;
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Records in which node's cache the full bit of a zone was set, for [`Self::clear_full_bits_early`].
-    pub(crate) fn note_full_bit(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
-        // Relaxed throughout: full bits and this record of them are hints.
-        let bit = 1 << (target % 64);
-        if zone.full_in[target / 64].load(Relaxed) & bit == 0 {
-            zone.full_in[target / 64].fetch_or(bit, Relaxed);
-        }
-        note_full(zone, class.bound_orders());
-    }
-
     /// Clears the full bits of a zone that has more than `low` free frames, for the order classes that have free
     /// blocks.
     ///
@@ -32,9 +21,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline]
     pub(crate) fn clear_full_bits_early(&self, zone: &Zone<'_, P>) {
         // Relaxed: full bits are hints.
-        let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
-        if !marked.is_empty() && zone.free() > zone.watermarks().low {
-            self.clear_full_bits(zone, marked.intersection(self.servable(zone)));
+        let marked = zone.cells.marked.load(Relaxed);
+        if marked != 0 && zone.free() > zone.watermarks().low {
+            self.clear_full_bits(zone, OrderClasses(marked & self.servable(zone).0));
         }
     }
 
@@ -48,12 +37,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Clears, in all caches, the full bits of a zone that scans for `orders` check.
     pub(crate) fn clear_full_bits(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
-        if orders.is_empty() {
+        if orders.0 == 0 {
             return;
         }
         // Relaxed throughout: full bits and this record of them are hints.
         orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
-        let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
+        let left = zone.cells.marked.fetch_and(!orders.0, Relaxed) & !orders.0;
         for (at, word) in zone.full_in.iter().enumerate() {
             let mut targets = word.load(Relaxed);
             if left == 0 && targets != 0 {
@@ -76,7 +65,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 /// Records the order classes for which a cache may have full bits of `zone`.
 pub(crate) fn note_full<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
     // Relaxed: a hint. The word is read before it is written, to keep the cache line shared.
-    if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
-        zone.cells.marked.fetch_or(orders.word(), Relaxed);
+    if zone.cells.marked.load(Relaxed) & orders.0 != orders.0 {
+        zone.cells.marked.fetch_or(orders.0, Relaxed);
     }
 }

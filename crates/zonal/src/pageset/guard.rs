@@ -6,11 +6,10 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::pageset::stepwise_cell::StepwiseCell;
 use crate::pageset::{CLOSED, HOLD_MAX, Pageset, StackId, StackShape, USED};
-use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_LANE};
+use crate::platform::pageset_word::{Limits, PagesetWord};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::Leeway;
+use crate::rules::pageset_tuning::{Leeway, StepwiseState};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
 
@@ -32,7 +31,7 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
 ///
 /// A refill may get up to a word more, because it takes whole words. A larger block moves alone.
 /// Two words at a time take fewer instructions than one. With four, CPUs that all allocate wait for each other longer.
-pub(crate) const AREA_HOLD_MAX: u32 = 128;
+pub(super) const AREA_HOLD_MAX: u32 = 128;
 
 impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
 
@@ -121,16 +120,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.block_leeway_settled.store(leeway.word(), Relaxed);
     }
 
-    /// Records the order of the holder's last step, and its [`Self::run`].
-    #[inline]
-    pub(super) fn note_step(&self, order: Order, run: i64) {
-        self.run.set(run);
-        self.moved_block.set(order != Order::PAGE);
-        if order != Order::PAGE {
-            self.note_block(order.pages().get() as u32);
-        }
-    }
-
     /// Records that blocks of `pages` frames are popped or pushed, so that the next such steps have leeway; 0 ends that.
     pub(super) fn note_block(&self, pages: u32) {
         if self.pageset.block_pages.load(Relaxed) != pages {
@@ -167,7 +156,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
             return None;
         }
         self.pageset.lens[stack.0].store(len - 1, Relaxed);
-        self.set_large(self.pageset.large.load(Relaxed) - order.pages().get());
+        self.pageset.large.store(self.pageset.large.load(Relaxed) - order.pages().get(), Relaxed);
         Some(self.slots[self.shape.slot(stack, len - 1)].load(Relaxed))
     }
 
@@ -184,7 +173,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         debug_assert!(len < self.shape.depth(stack));
         self.slots[self.shape.slot(stack, len)].store(frame, Relaxed);
         self.pageset.lens[stack.0].store(len + 1, Relaxed);
-        self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
+        self.pageset.large.store(self.pageset.large.load(Relaxed) + order.pages().get(), Relaxed);
     }
 
     /// Returns the slots of the single-frame stack, with the free slots first.
@@ -215,14 +204,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
-    /// Returns the number of free slots in the single-frame stack at which the pageset would hold `count` frames.
-    ///
-    /// The number is negative if the stack is too small for that.
-    pub(super) fn slots_beyond(&self, count: PageCount) -> i64 {
-        let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
-        i64::from(self.shape.depth(StackId::PAGES)) - singles
-    }
-
     /// Counts frames that were allocated as `kind`, or freed if `frames` is negative.
     #[inline]
     pub(crate) fn count_kind(&self, kind: PageKind, frames: i64, counters: &ZonedCounters<'_, P, NodeItem>) {
@@ -232,13 +213,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_word(self.word().with_difference(lane, left));
     }
 
-    /// Replaces the difference of blocks served from the slot with what `leave` returns for it.
-    #[inline]
-    pub(super) fn count_served(&self, leave: impl FnOnce(i64) -> i64) {
-        let word = self.word();
-        self.set_word(word.with_difference(SERVED_LANE, leave(word.difference(SERVED_LANE))));
-    }
-
     /// Returns the difference in `lane` and sets it to zero.
     pub(super) fn clear(&self, lane: usize) -> i64 {
         let word = self.word();
@@ -246,14 +220,26 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         word.difference(lane)
     }
 
-    /// Returns the tuning state of the stepwise rule.
+    /// Returns the tuning state of the stepwise rule. Zero is the initial state; a change of the rule resets it.
     #[inline]
-    pub(super) fn stepwise(&self) -> StepwiseCell<'_, P> {
-        StepwiseCell::new(&self.pageset.stepwise)
+    pub(super) fn stepwise(&self) -> StepwiseState {
+        StepwiseState::from_word(self.pageset.stepwise.load(Relaxed))
+    }
+
+    /// Changes the tuning state of the stepwise rule, and returns what `change` returns.
+    #[inline]
+    pub(super) fn update_stepwise<R>(&self, change: impl FnOnce(&mut StepwiseState) -> R) -> R {
+        let before = self.stepwise();
+        let mut state = before;
+        let result = change(&mut state);
+        if state != before {
+            self.pageset.stepwise.store(state.word(), Relaxed);
+        }
+        result
     }
 
     /// Sets `pageset.high`.
-    pub(crate) fn set_high(&self, high: PageCount) {
+    pub(super) fn set_high(&self, high: PageCount) {
         self.pageset.high.store(high.get(), Relaxed);
     }
 
@@ -273,19 +259,9 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
     }
 
-    /// Adds one to a counter of the pageset.
-    pub(super) fn bump(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64) {
-        self.add_to(figure, 1);
-    }
-
     /// Adds `amount` to a counter of the pageset.
     pub(crate) fn add_to(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64, amount: u64) {
         let cell = figure(self.pageset);
         cell.store(cell.load(Relaxed) + amount, Relaxed);
-    }
-
-    #[inline]
-    fn set_large(&self, frames: u64) {
-        self.pageset.large.store(frames, Relaxed);
     }
 }

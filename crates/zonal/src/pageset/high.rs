@@ -20,7 +20,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     ///
     /// These are normally the zone's limits. The lower limit also serves as the upper limit while large blocks are
     /// scarce, except under a past form, or when tuning is off.
-    pub(crate) fn high_limits(&self) -> HighLimits {
+    pub(super) fn high_limits(&self) -> HighLimits {
         let limits = self.zone_limits();
         let limits = HighLimits::new(limits.high_min, limits.high_max);
         let tuning = self.state.shared.tuning();

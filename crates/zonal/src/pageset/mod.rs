@@ -20,7 +20,6 @@ pub(crate) mod slot;
 mod stacks;
 pub(crate) mod state;
 mod steps;
-mod stepwise_cell;
 mod upkeep;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -32,7 +31,7 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
-pub(crate) use guard::{AREA_HOLD_MAX, PagesetGuard};
+pub(crate) use guard::PagesetGuard;
 
 /// Maximum number of frames that move between a pageset and the buddy, or its caller, under one hold of the pageset's
 /// lock. Free area locks are held only for parts of such a move. No cached block is larger.
@@ -42,6 +41,7 @@ pub(crate) const HOLD_MAX: u32 = 512;
 pub(crate) const STACKS: usize = 10;
 /// The stack of 2 MiB blocks.
 const HUGE: usize = STACKS - 1;
+const _: () = assert!(1 << (HUGE - 1) <= HOLD_MAX);
 
 /// Number of orders for single frames and small blocks, which are cached whatever the order of 2 MiB blocks.
 const SMALL_ORDERS: u8 = 4;
@@ -122,18 +122,10 @@ pub(crate) struct CachedOrders {
 impl CachedOrders {
     /// Returns the cached orders: that of 2 MiB, and at most `smaller` below it. By default all are cached.
     pub(crate) fn new(huge: Order, smaller: u8) -> Self {
-        Self { huge, smaller: huge.get().min(smaller).clamp(SMALL_ORDERS, HUGE as u8) }.checked()
-    }
-
-    /// Panics if a cached block has more frames than may move under one hold of a pageset's lock ([`HOLD_MAX`]): a refill
-    /// would never move it, and a drain would never end.
-    fn checked(self) -> Self {
-        let order = Self::stacks_downwards().map(|stack| self.order(stack)).max().expect("there are stacks");
-        assert!(
-            order.pages().get() <= HOLD_MAX.into(),
-            "blocks of order {order} have more than {HOLD_MAX} frames"
-        );
-        self
+        // A refill would never move a larger block, and a drain would never end.
+        let pages = huge.pages().get();
+        assert!(pages <= HOLD_MAX.into(), "blocks of order {huge} have more than {HOLD_MAX} frames");
+        Self { huge, smaller: huge.get().min(smaller).clamp(SMALL_ORDERS, HUGE as u8) }
     }
 
     /// Returns the stack for blocks of `order`, or `None` if they are not cached.
@@ -205,12 +197,6 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
             let foreign = self.foreign_stacks.slots();
             (self.own_cpus * own + cpu.index as usize * foreign, self.foreign_stacks)
         }
-    }
-
-    /// Returns the maximum number of blocks on a stack in a CPU's pageset.
-    #[inline]
-    fn depth(&self, cpu: CpuInfo, stack: StackId) -> u32 {
-        self.start(cpu).1.depth(stack)
     }
 
     /// Makes the next push onto every used pageset of the zone bail out and recompute the pageset's limits.
@@ -332,7 +318,7 @@ impl<P: Platform> Pageset<P> {
     }
 
     /// Whether each free should now check for the end of the period; the answer may be out of date.
-    pub(crate) fn is_watch_due(&self, now: Moment) -> bool {
+    fn is_watch_due(&self, now: Moment) -> bool {
         !self.is_watched() && self.depth().is_period_nearly_over(now)
     }
 

@@ -8,9 +8,10 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::word_batch::WordBatch;
+use crate::pageset::guard::AREA_HOLD_MAX;
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
-use crate::pageset::{AREA_HOLD_MAX, HOLD_MAX, StackId};
+use crate::pageset::{HOLD_MAX, StackId};
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::depth::Depths;
@@ -60,7 +61,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
-            self.bump(|pageset| &pageset.refills);
+            self.add_to(|pageset| &pageset.refills, 1);
             self.count_moved(came << order.get());
             let frames = PageCount::new(u64::from(came) << order.get());
             self.state.platform.trace(Tracepoint::Refill { zone: self.zone.id, cpu: self.cpu.id, frames });
@@ -109,7 +110,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return batch;
         }
         let figures = self.figures();
-        let resize = self.stepwise().refill(&figures, order, zone_level(self.zone), self);
+        let resize = self.update_stepwise(|state| state.refill(&figures, order, zone_level(self.zone)));
         // `high` rises by the size of the refill, which is cut if it may not move under one hold of the lock.
         self.set_high(resize.high.min(self.high().plus(PageCount::new(HOLD_MAX.into()))));
         resize.size
@@ -185,12 +186,12 @@ fn refill_frames<P: Platform>(
         0
     };
     if came == 0 {
-        let preferred = zone.preferred_area(Some(cpu));
+        let preferred = zone.preferred_area(cpu);
         came = zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(session, Order::PAGE));
     }
     // The words are pushed in descending order, so that frames are allocated in ascending order.
     let put = |(word, frames)| session.put_word(word, zone.frames.mark_word_cached(word, frames));
-    others.iter().for_each(|others| others.iter().rev().for_each(put));
+    others.iter_mut().for_each(|others| others.words().iter().rev().copied().for_each(put));
     first.into_iter().for_each(put);
     came
 }
@@ -214,7 +215,7 @@ fn refill_blocks<P: Platform>(
             return came;
         }
     }
-    let preferred = zone.preferred_area(Some(cpu));
+    let preferred = zone.preferred_area(cpu);
     zone.free_areas.take_blocks(order, preferred, want, &mut keep, &mut leaving(session, order))
 }
 

@@ -21,6 +21,8 @@ use crate::zone::{CpuInfo, Zone};
 
 /// Value of `serves_for` if the preferred zone is on the same node. Blocks then count as hits.
 const SAME_NODE: u32 = u32::MAX;
+/// Value of `serves_for` if the pageset serves for its own zone.
+const OWN_ZONE: u32 = 0;
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Adds a difference of served blocks, which the caller has removed from the word, to the totals.
@@ -69,7 +71,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         for (zone, cpu) in self.used_pagesets() {
             // Relaxed: checked again under the lock.
             if self.pagesets_of(zone).of(cpu).head.serves_for.load(Relaxed) != 0 {
-                self.pageset(zone, cpu).serve_for(None);
+                self.pageset(zone, cpu).set_serves_for(OWN_ZONE);
             }
         }
     }
@@ -86,10 +88,7 @@ pub(super) fn fold_interleave_hits<P: Platform>(zone: &Zone<'_, P>, head: &Head<
 
 /// Returns the two counters of `zone` that change with every block that the pageset serves.
 fn served_items<P: Platform>(zone: &Zone<'_, P>, pageset: &Pageset<P>, cpu: CpuInfo) -> [ZoneItem; 2] {
-    [
-        if pageset.serves_for().is_some() { ZoneItem::NumaMiss } else { ZoneItem::NumaHit },
-        if zone.is_own(cpu) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther },
-    ]
+    ZoneItem::of_served(!pageset.serves_for_another(), zone.is_own(cpu))
 }
 
 fn difference<P: Platform>(pageset: &Pageset<P>) -> i64 {
@@ -133,11 +132,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Counts served blocks as hits.
     pub(crate) fn count_hits(&self, blocks: i64) {
         if self.serves_for_another() {
-            self.serve_for(None);
+            self.set_serves_for(OWN_ZONE);
         }
+        let (items, word) = (served_items(self.zone, self, self.cpu), self.word());
         let most = self.served_leeway();
-        let items = served_items(self.zone, self, self.cpu);
-        self.count_served(|before| self.zone.counters().leave_all(items, before, blocks, most));
+        let left = self.zone.counters().leave_all(items, word.difference(SERVED_LANE), blocks, most);
+        self.set_word(word.with_difference(SERVED_LANE, left));
     }
 
     /// Makes the pageset serve for its own zone again, if that is the preferred zone or the CPU uses another pageset.
@@ -146,22 +146,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let node = &self.state.nodes[usize::from(self.cpu.node)];
         let is_preferred = node.preferred_zone() == Some(self.zone.id.index());
         if is_preferred || !self.state.uses(self.zone, self.cpu) {
-            self.serve_for(None);
+            self.set_serves_for(OWN_ZONE);
         }
-    }
-
-    /// Sets the preferred zone for which a pageset serves; `None` means its own zone.
-    fn serve_for(&self, other: Option<ZoneId>) {
-        self.set_serves_for(other.map_or(0, |zone| zone.index() as u32 + 1));
     }
 
     /// Makes the pageset serve for `preferred`, which is full.
     pub(crate) fn serve_instead_of(&self, preferred: &Zone<'m, P>) {
-        if preferred.node == self.zone.node {
-            self.set_serves_for(SAME_NODE);
-        } else {
-            self.serve_for(Some(preferred.id));
-        }
+        let other = preferred.id.index() as u32 + 1;
+        self.set_serves_for(if preferred.node == self.zone.node { SAME_NODE } else { other });
     }
 
     fn set_serves_for(&self, value: u32) {

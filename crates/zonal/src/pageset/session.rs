@@ -70,7 +70,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Locks the pageset of any CPU; returns `None` if it is locked already.
-    pub(crate) fn try_pageset<'a>(
+    pub(super) fn try_pageset<'a>(
         &'a self,
         zone: &'a Zone<'m, P>,
         cpu: CpuInfo,
@@ -117,7 +117,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         if frames != 0 {
             match self.state.shared.tuning().rule() {
                 TuningRule::Depth => _ = self.depth().moved(frames, self),
-                TuningRule::Stepwise => self.stepwise().update(self, |state| state.moved(frames, batch)),
+                TuningRule::Stepwise => self.update_stepwise(|state| state.moved(frames, batch)),
                 TuningRule::Fixed => {}
             }
         }
@@ -135,16 +135,14 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
                 }
                 is_deeper
             }
-            TuningRule::Stepwise => self.stepwise().update(self, |state| state.on_step(frames, order, batch)),
+            TuningRule::Stepwise => self.update_stepwise(|state| state.on_step(frames, order, batch)),
             TuningRule::Fixed => false,
         };
-        self.note_step(order, if is_run { frames } else { 0 });
-    }
-
-    /// Whether the pageset's CPU is on the zone's node.
-    #[inline]
-    pub(crate) fn is_own(&self) -> bool {
-        self.zone.is_own(self.cpu)
+        self.run.set(if is_run { frames } else { 0 });
+        self.moved_block.set(order != Order::PAGE);
+        if order != Order::PAGE {
+            self.note_block(order.pages().get() as u32);
+        }
     }
 
     /// Returns the zone's limits for pagesets on CPUs with the locality of this CPU.
@@ -178,8 +176,9 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             return self.always_bail_out();
         }
         let (free_slots, capacity) = (i64::from(self.word().free_slots()), self.page_slots().len() as i64);
-        // The push that fills the pageset up to `high` drains it.
-        let growth = free_slots - self.slots_beyond(self.high_now()) - 1;
+        // The push that fills the pageset up to `high` drains it. Relaxed: the guard orders it.
+        let growth =
+            self.high_now().get() as i64 - self.large.load(Relaxed) as i64 + free_slots - capacity - 1;
         let allowance = self.allowance(growth);
         self.set_block_leeway(allowance.blocks);
         let most = allowance.pops.map(|pops| capacity.min(free_slots + pops));
@@ -203,7 +202,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let allowance = match tuning.rule() {
             _ if self.run.get() != 0 => Allowance::run(self.run.get()),
             TuningRule::Depth => Allowance::within(self.depth().leeway(self)),
-            TuningRule::Stepwise => Allowance::within(self.stepwise().load().leeway()),
+            TuningRule::Stepwise => Allowance::within(self.stepwise().leeway()),
             TuningRule::Fixed => Allowance::ALL,
         };
         let allowance = allowance.with_growth(growth);

@@ -25,14 +25,6 @@ const fn slots_of_each(cpus: usize, zones: usize) -> usize {
     if cpus.saturating_mul(zones) <= SLOTS_MAX { zones } else { 1 }
 }
 
-/// Whether single frames may be popped and pushed without the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FastPath {
-    On,
-    /// Never, because hardening or fault injection requires more work for every frame than a check of its state.
-    Off,
-}
-
 /// Whether an allocator begins, or a further process joins it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Start {
@@ -49,14 +41,8 @@ pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpu_ids: usize, 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Creates the slots of all CPUs.
     ///
-    /// CPU ids that the machine does not have use `null_slot`. All CPUs use it if the fast path is off.
-    pub(crate) fn make_slots(
-        &mut self,
-        arena: &mut Arena<'m>,
-        null_slot: &'m Head<P>,
-        fast_path: FastPath,
-        start: Start,
-    ) {
+    /// CPU ids that the machine does not have use `null_slot`. All CPUs use it if hardening or fault injection requires more work for every frame than a check of its state.
+    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, start: Start) {
         null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: the allocator is not shared yet
         let null_slot = PagesetSlot {
             head: null_slot,
@@ -85,7 +71,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 );
                 slot.head.prepare(slot.slots.len() as u32);
             }
-            Some(slot).filter(|_| fast_path == FastPath::On)
+            Some(slot).filter(|_| self.is_plain()) // hardening and faults require more work for every frame
         };
         let table =
             arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(&mut slot).unwrap_or(null_slot));

@@ -68,15 +68,6 @@ impl<P: Platform> PagesetGuard<'_, P> {
         slots.iter().map(|slot| slot.load(Relaxed))
     }
 
-    /// Removes the top `count` single frames, which the caller has already read, from their stack.
-    ///
-    /// The stack must hold at least `count` frames.
-    #[inline]
-    pub(super) fn drop_frames(&self, count: u32) {
-        let word = self.word();
-        self.set_word(word.with_free_slots(word.free_slots() + count));
-    }
-
     /// Returns how many single frames, at least `count`, to drain so that later drains find whole words.
     ///
     /// If the last two frames pushed are consecutive, later frees probably continue in the same direction. With the
@@ -170,7 +161,7 @@ mod tests {
                     }
                     let count = guard.until_whole_words(63);
                     assert!((63..63 + 64).contains(&count), "{count}");
-                    guard.drop_frames(count as u32);
+                    _ = guard.take_frames(count as u32);
                     drains += 1;
                 }
             }

@@ -6,7 +6,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::{Config, Faults, Hardening, InvalidFree};
+use crate::config::{Config, InvalidFree};
 use crate::node_mask::NodeMask;
 use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::{CachedOrders, ZonePagesets};
@@ -14,7 +14,7 @@ use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
 use crate::rules::zonelist_cache::ScanForm;
-use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use crate::zone::events::Event;
 use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
@@ -40,21 +40,17 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) cached: CachedOrders,
     /// Deferred frees by CPU index.
     pub(crate) deferred: &'m [DeferredFrees<P>],
-    pub(crate) hardening: Hardening,
     /// Distances between nodes, in row-major order.
     pub(crate) distances: &'m [u8],
     /// First frame of each zone and the zone's index, in ascending order of frames.
     pub(crate) starts: &'m [(Pfn, u16)],
     /// Every range that is or may become memory, in ascending order and disjoint.
     pub(crate) memory: &'m [(Pfn, PageCount)],
-    pub(crate) page_bytes: u32,
-    pub(crate) max_order: Order,
     pub(crate) invalid_free: InvalidFree,
     /// Whether an exchange alone claims a freed block: under [`InvalidFree::Exact`], unless processes share the allocator.
     pub(crate) claims_by_exchange: bool,
     /// The process whose allocator this is, from 1, or 0.
     pub(crate) process: u8,
-    pub(crate) faults: Faults,
     /// The configuration at creation. Settings that can change have their current values in `shared`.
     pub(crate) config: Config,
     pub(crate) metadata_bytes: u64,
@@ -129,9 +125,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         first..(first + of_each).min(self.cpus.len())
     }
 
-    /// Returns the zone and the CPU of each of this process's pagesets that has ever been used; the other pagesets never need
+    /// Returns zone and CPU for each pageset of this process that was ever used; the other pagesets never need
     /// maintenance.
-    pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, CpuInfo)> {
+    pub(super) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, CpuInfo)> {
         let cpus = self.local_cpus().copied();
         let pairs = cpus.flat_map(|cpu| self.zones.iter().map(move |zone| (zone, cpu)));
         pairs.filter(|(zone, cpu)| self.pagesets_of(zone).of(*cpu).was_used())
@@ -141,7 +137,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn memory_nodes(&self) -> NodeMask {
         let words = &self.shared.memory_nodes.0;
         // Relaxed: each word is independent, and an old value was correct a moment ago.
-        NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
+        NodeMask { words: core::array::from_fn(|at| words[at].load(Relaxed)) }
     }
 
     /// Returns the index of the node with this id.

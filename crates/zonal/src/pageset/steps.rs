@@ -8,10 +8,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::session::PagesetSession;
+use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::PagesetSlot;
+use crate::platform::pageset_slot::{PagesetSlot, Popped};
 use crate::platform::pageset_word::{
     FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, PagesetWord, SERVED_LANE, top_of,
 };
@@ -20,95 +20,84 @@ use crate::rules::pageset_tuning::TuningRule;
 use crate::units::PageKind;
 use crate::zone::CpuInfo;
 
-/// The locked pageset in a CPU's slot; no field except the lock word has been read yet.
-#[must_use]
-pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
-    state: &'a MachineState<'m, P>,
-    slot: &'m PagesetSlot<'m, P>,
-    cpu: CpuInfo,
-}
-
+// Accesses to the word, the limits and the slots are relaxed, because the lock orders them.
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Locks the pageset of `slot`, which the caller's CPU, `cpu`, uses now; returns `None` if it is locked already.
-    #[inline]
-    pub(crate) fn lock_slot<'a>(
-        &'a self,
-        slot: &'m PagesetSlot<'m, P>,
+    /// Pops a frame from a slot of the caller's CPU under the pageset's lock, if a pop without it failed only because a
+    /// counter must be folded, or for no reason of the pageset.
+    ///
+    /// With `is_beside`, the slot must not serve for another zone.
+    #[inline(always)]
+    pub(crate) fn fold_and_pop(
+        &self,
+        slot: &PagesetSlot<'m, P>,
         cpu: CpuInfo,
-    ) -> Option<LockedSlot<'a, 'm, P>> {
-        if !self.platform.cpu_local().lock(cpu.id, slot.head) {
+        kind: PageKind,
+        is_beside: bool,
+    ) -> Option<Popped> {
+        let (head, step) = (slot.head, POP_STEPS[kind as usize]);
+        if !slot.needs_only_a_fold(step) || !self.platform.cpu_local().lock(cpu.id, head) {
             return None;
         }
-        Some(LockedSlot { state: self, slot, cpu })
-    }
-}
-
-// Accesses to the word, the limits and the slots are relaxed, because the lock orders them.
-impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
-    /// Pops the top frame of the single-frame stack and unlocks the pageset.
-    ///
-    /// # Errors
-    /// Returns the session if more work than a fold is necessary.
-    #[inline(always)]
-    pub(crate) fn pop(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
-        let head = self.slot.head;
         let word = head.word.load(Relaxed);
-        let next = word.wrapping_add(POP_STEPS[kind as usize].bits());
-        if next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0 {
-            return Err(self.session());
-        }
-        let frame = self.slot.slots[top_of(word)].load(Relaxed);
-        head.word.store(self.folded(PagesetWord::from_bits(next), kind, 1).bits(), Relaxed);
+        let next = word.wrapping_add(step.bits());
+        let trips = next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0;
+        let pops = !trips && (!is_beside || slot.is_preferred());
+        let popped = pops.then(|| {
+            let frame = slot.slots[top_of(word)].load(Relaxed);
+            head.word.store(self.after_step(slot, cpu, next, kind, 1), Relaxed);
+            Popped::frame(frame)
+        });
         head.open();
-        Ok(frame)
+        popped
     }
 
-    /// Pushes a frame onto the stack of single frames and unlocks the pageset.
+    /// Pushes a frame onto a slot under the pageset's lock, if only a counter that must be folded prevents a push without it.
     ///
-    /// # Errors
-    /// Returns the session if more work than a fold is necessary, or if this free ends a period of the depth rule. In
-    /// that case the session must account for the free first.
+    /// Leaves the push to a session if the CPU has deferred frees, or if this free ends a period of the depth rule: the
+    /// session must account for the free first.
     #[inline(always)]
-    pub(crate) fn push(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
-        let head = self.slot.head;
-        let next = head.word.load(Relaxed).wrapping_sub(PUSH_STEPS[kind as usize].bits());
-        let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
-        if trips || self.is_period_over() {
-            return Err(self.session());
+    pub(crate) fn fold_and_push(&self, cpu: CpuInfo, slot: &PagesetSlot<'m, P>, block: FreedBlock) -> bool {
+        let (head, step) = (slot.head, PUSH_STEPS[block.kind as usize]);
+        if !slot.needs_only_a_fold_to_push(step)
+            || self.deferred[cpu.index as usize].has_blocks()
+            || !self.platform.cpu_local().lock(cpu.id, head)
+        {
+            return false;
         }
-        self.slot.slots[top_of(next)].store(frame, Relaxed);
-        head.word.store(self.folded(PagesetWord::from_bits(next), kind, -1).bits(), Relaxed);
+        let next = head.word.load(Relaxed).wrapping_sub(step.bits());
+        let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
+        let depth = self.pagesets[slot.zone.index()].of(cpu).depth();
+        let is_depth = self.shared.tuning().rule() == TuningRule::Depth;
+        let pushes = !(trips || is_depth && depth.is_period_over(self.platform.now()));
+        if pushes {
+            slot.slots[top_of(next)].store(block.frame, Relaxed);
+            head.word.store(self.after_step(slot, cpu, next, block.kind, -1), Relaxed);
+        }
         head.open();
-        Ok(())
+        pushes
     }
 
-    fn is_period_over(&self) -> bool {
-        let pageset = self.state.pagesets[self.slot.zone.index()].of(self.cpu);
-        self.state.shared.tuning().rule() == TuningRule::Depth
-            && pageset.depth().is_period_over(self.state.platform.now())
-    }
-
-    #[cold]
-    pub(crate) fn session(self) -> PagesetSession<'a, 'm, P> {
-        PagesetSession::of_locked(self.state, &self.state.zones[self.slot.zone.index()], self.cpu)
-    }
-
-    /// Returns `word` after a step of `amount`; the parts of differences that exceed the thresholds move to the totals.
+    /// Returns the word to store for `next`, the word after a step of `amount`; the parts of differences that exceed the
+    /// thresholds move to the totals.
     #[inline]
-    fn folded(&self, word: PagesetWord, kind: PageKind, amount: i64) -> PagesetWord {
-        let zone = &self.state.zones[self.slot.zone.index()];
-        let counters = &self.state.nodes[zone.node].counters;
-        let difference = word.difference(kind as usize);
-        let left = counters.remainder_of(difference, amount);
-        counters.fold_difference(&[kind.item()], difference - left);
+    fn after_step(
+        &self,
+        slot: &PagesetSlot<'m, P>,
+        cpu: CpuInfo,
+        next: u64,
+        kind: PageKind,
+        amount: i64,
+    ) -> u64 {
+        let (zone, word) = (&self.zones[slot.zone.index()], PagesetWord::from_bits(next));
+        let counters = &self.nodes[zone.node].counters;
+        let left = counters.leave(kind.item(), word.difference(kind as usize) - amount, amount);
         let word = word.with_difference(kind as usize, left);
-        let served = word.difference(SERVED_LANE);
-        if amount < 0 || word.bits().wrapping_add(self.slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
-            return word;
+        if amount < 0 || word.bits().wrapping_add(slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
+            return word.bits();
         }
         let left = -zone.counters().overstep();
-        let pageset = self.state.pagesets[zone.id.index()].of(self.cpu);
-        self.state.fold_served(zone, pageset, self.cpu, served - left);
-        word.with_difference(SERVED_LANE, left)
+        let pageset = self.pagesets_of(zone).of(cpu);
+        self.fold_served(zone, pageset, cpu, word.difference(SERVED_LANE) - left);
+        word.with_difference(SERVED_LANE, left).bits()
     }
 }

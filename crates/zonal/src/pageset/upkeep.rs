@@ -10,14 +10,14 @@ use crate::pageset::state::MachineState;
 use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{CpuLocality, IdleTicks, StepwiseState, TuningRule};
+use crate::rules::pageset_tuning::{CpuLocality, IdleTicks, PagesetTuning, StepwiseState, TuningRule};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Performs the periodic maintenance of a pageset.
-    pub(crate) fn tick(&self) {
+    fn tick(&self) {
         if self.state.process != 0 {
             // Another process may have changed the limits; it changes the pagesets of its own CPUs only.
             self.set_high(self.high_limits().clamp(self.high()));
@@ -45,7 +45,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Stores the hash of the state, at the end of a tick: the tick itself changes the state.
-    pub(crate) fn note_seen(&self) {
+    fn note_seen(&self) {
         self.seen.store(seen(self), Relaxed); // relaxed: the guard orders it
     }
 
@@ -81,7 +81,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Moves the pageset's counter differences to the totals.
-    pub(crate) fn fold(&self) {
+    fn fold(&self) {
         self.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         self.zone.counters().fold(&self.zone_diffs, self);
         fold_interleave_hits(self.zone, &self.head);
@@ -93,16 +93,79 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Restarts the tuning of the pageset with `high` at its lower limit.
-    pub(crate) fn restart_tuning(&self) {
+    fn restart_tuning(&self) {
         self.depth().reset(self);
         self.clear_flag(WATCHED);
-        self.stepwise().update(self, |state| *state = StepwiseState::default());
+        self.update_stepwise(|state| *state = StepwiseState::default());
         self.set_high(self.high_limits().min());
         self.update_limits();
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
+    /// Maintains the pagesets and counters of a CPU, whose frees are finished first.
+    pub(crate) fn tick_pagesets_of(&self, cpu: CpuInfo) {
+        self.finish_frees(cpu);
+        let (now, tuning) = (self.platform.now(), self.shared.tuning());
+        let marks = self.lists.full(usize::from(cpu.node));
+        if self.is_served_elsewhere(cpu) && marks.is_stale(now) {
+            self.serve_from_preferred(cpu);
+        }
+        for zone in self.zones {
+            self.tick_owned(zone, cpu);
+            let pageset = self.pagesets_of(zone).of(cpu);
+            // Relaxed reads: a stale value only delays the work to the next tick. A pageset without frames and
+            // differences, whose `high` has decayed, needs no work.
+            let is_clean = !pageset.has_differences()
+                && pageset.high() <= zone.pageset_limits(zone.locality(cpu)).high_min
+                && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
+            if (pageset.count() != PageCount::ZERO || !is_clean)
+                && let Some(guard) = self.try_pageset(zone, cpu)
+            {
+                guard.tick();
+                guard.update_limits();
+                guard.end_with(PagesetSession::note_seen);
+            }
+        }
+    }
+
+    /// Clamps `high` of every used pageset to its limits and folds its differences. Callers use this function after a
+    /// change of limits.
+    pub(crate) fn reclamp_pagesets(&self) {
+        for (zone, cpu) in self.used_pagesets() {
+            let guard = self.pageset(zone, cpu);
+            guard.set_high(guard.high_limits().clamp(guard.high()));
+            guard.fold();
+            guard.update_limits();
+        }
+    }
+
+    /// Restarts the tuning of all used pagesets.
+    pub(crate) fn reset_tuning(&self) {
+        for (zone, cpu) in self.used_pagesets() {
+            self.pageset(zone, cpu).restart_tuning();
+        }
+    }
+
+    /// Folds the differences of every pageset that has some.
+    pub(crate) fn fold_pagesets(&self) {
+        for (zone, cpu) in self.used_pagesets() {
+            if self.pagesets_of(zone).of(cpu).has_differences() {
+                let guard = self.pageset(zone, cpu);
+                guard.fold();
+                guard.update_limits();
+            }
+        }
+    }
+
+    /// Opens the pagesets of a CPU with `high` at the lower limit.
+    pub(crate) fn start_pagesets(&self, cpu: CpuInfo) {
+        for zone in self.zones {
+            self.open_pageset(zone, cpu);
+            self.pageset(zone, cpu).restart_tuning();
+        }
+    }
+
     /// Opens the pageset of an online CPU, unless a fence keeps the zone's pagesets closed.
     ///
     /// The caller holds the lock for run-time changes.
@@ -154,7 +217,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Disowns the blocks of a CPU if they were not used for some ticks, if the zone needs their frames, or if CPUs may no longer
     /// own blocks.
-    pub(crate) fn tick_owned(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+    fn tick_owned(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         if !P::OWNS_BLOCKS {
             return;
         }
@@ -169,7 +232,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
 impl<P: Platform> Pageset<P> {
     /// Whether the pageset has counter differences that are not in the totals; the answer may be out of date.
-    pub(crate) fn has_differences(&self) -> bool {
+    fn has_differences(&self) -> bool {
         // Relaxed: an observation.
         self.zone_diffs.load(Relaxed) != 0
             || self.head.interleave_hits.load(Relaxed) != 0

@@ -76,14 +76,14 @@ pub(crate) struct Line<T>(pub(crate) T);
 
 /// Makes views `Copy` for every platform; `derive` would require the platform to be `Copy`.
 macro_rules! copy_view {
-    ($($view:ident),*) => {$(
-        impl<P: Platform> Clone for $view<'_, P> {
+    ($($view:ident $(<$item:ident>)?),*) => {$(
+        impl<P: Platform $(, $item)?> Clone for $view<'_, P $(, $item)?> {
             fn clone(&self) -> Self {
                 *self
             }
         }
 
-        impl<P: Platform> Copy for $view<'_, P> {}
+        impl<P: Platform $(, $item)?> Copy for $view<'_, P $(, $item)?> {}
     )*};
 }
 pub(crate) use copy_view;

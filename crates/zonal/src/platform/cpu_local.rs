@@ -84,12 +84,17 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
     ///
     /// Returns [`Popped::NOTHING`] with an arbitrary slot if the pop would exceed a limit, the head is locked, or the
     /// sequence is interrupted.
+    #[inline(always)]
     fn pop_current<'m>(
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
         step: Step,
-    ) -> (&'m PagesetSlot<'m, P>, Popped);
+    ) -> (&'m PagesetSlot<'m, P>, Popped) {
+        let cpu = platform.current_cpu();
+        let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
+        (slot, self.pop_from(cpu, slot, step))
+    }
 
     /// Pops the top frame of the current CPU's pageset slot if `accepts` returns `true` for that slot. Returns the slot
     /// and the frame.
@@ -97,13 +102,18 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
     /// The frame comes from the slot that `accepts` was called with, or the method returns `None`. The accesses are
     /// those of [`POP`]. Returns `None` if `accepts` refuses the slot, or in the cases in which
     /// [`CpuLocal::pop_current`] returns nothing.
+    #[inline(always)]
     fn pop_current_if<'m>(
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
         step: Step,
         accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)>;
+    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
+        let cpu = platform.current_cpu();
+        let slot = slots.of(cpu).filter(|slot| accepts(slot))?;
+        Some((slot, self.pop_from(cpu, slot, step)))
+    }
 
     /// Pushes a frame onto the stack of the current CPU's pageset slot. Returns `true` if the frame was pushed, or if
     /// `refused` accepted the frame.
@@ -111,13 +121,18 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
     /// The method first calls `prepare` with the slot, and `prepare` returns the frame to push, or `None` to push
     /// nothing. If the push would exceed a limit, the head is locked, or the sequence is interrupted, the method then
     /// calls `refused` with the slot and the frame, and `refused` returns whether it accepted the frame.
+    #[inline(always)]
     fn push_current<'m>(
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
         prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
         refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
-    ) -> bool;
+    ) -> bool {
+        let cpu = platform.current_cpu();
+        let Some(slot) = slots.of(cpu) else { return false };
+        prepare(slot).is_some_and(|push| self.push_to(cpu, slot, push) || refused(slot, push))
+    }
 
     /// Pops the top frame from a slot of `cpu`, whichever slot the CPU uses. The calling thread runs on `cpu`, or ran
     /// on it until recently.
@@ -163,48 +178,6 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
 pub struct TryLock;
 
 impl<P: Platform> CpuLocal<P> for TryLock {
-    #[inline(always)]
-    fn pop_current<'m>(
-        &self,
-        platform: &P,
-        slots: &PagesetSlots<'m, P>,
-        step: Step,
-    ) -> (&'m PagesetSlot<'m, P>, Popped) {
-        let cpu = platform.current_cpu();
-        let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
-        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, LockWord::OPEN));
-        (slot, frame.unwrap_or(Popped::NOTHING))
-    }
-
-    #[inline(always)]
-    fn pop_current_if<'m>(
-        &self,
-        platform: &P,
-        slots: &PagesetSlots<'m, P>,
-        step: Step,
-        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
-        let cpu = platform.current_cpu();
-        let slot = slots.of(cpu).filter(|slot| accepts(slot))?;
-        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, LockWord::OPEN))?;
-        Some((slot, frame))
-    }
-
-    #[inline(always)]
-    fn push_current<'m>(
-        &self,
-        platform: &P,
-        slots: &PagesetSlots<'m, P>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
-    ) -> bool {
-        let cpu = platform.current_cpu();
-        let Some(slot) = slots.of(cpu) else { return false };
-        let Some(push) = prepare(slot) else { return false };
-        let given = under_lock(self, cpu, slot, |head| head.push(slot.slots, push, LockWord::OPEN));
-        given == Some(true) || refused(slot, push)
-    }
-
     #[inline(always)]
     fn lock(&self, _cpu: CpuId, head: &Head<P>) -> bool {
         // If the head was already locked, the exchange leaves it locked.
@@ -302,44 +275,6 @@ pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
 
 // The acquire loads of lock words pair with the release store in `Head::open`, which another CPU may execute.
 impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
-    #[inline(always)]
-    fn pop_current<'m>(
-        &self,
-        platform: &P,
-        slots: &PagesetSlots<'m, P>,
-        step: Step,
-    ) -> (&'m PagesetSlot<'m, P>, Popped) {
-        let cpu = platform.current_cpu();
-        let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
-        (slot, slot.head.pop(slot.slots, step, slot.head.load_lock_word()))
-    }
-
-    #[inline(always)]
-    fn pop_current_if<'m>(
-        &self,
-        platform: &P,
-        slots: &PagesetSlots<'m, P>,
-        step: Step,
-        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
-        let slot = slots.of(platform.current_cpu()).filter(|slot| accepts(slot))?;
-        Some((slot, slot.head.pop(slot.slots, step, slot.head.load_lock_word())))
-    }
-
-    #[inline(always)]
-    fn push_current<'m>(
-        &self,
-        platform: &P,
-        slots: &PagesetSlots<'m, P>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
-    ) -> bool {
-        let cpu = platform.current_cpu();
-        let Some(slot) = slots.of(cpu) else { return false };
-        let Some(push) = prepare(slot) else { return false };
-        slot.head.push(slot.slots, push, slot.head.load_lock_word()) || refused(slot, push)
-    }
-
     #[inline(always)]
     fn pop_from(&self, _cpu: CpuId, slot: &PagesetSlot<'_, P>, step: Step) -> Popped {
         slot.head.pop(slot.slots, step, slot.head.load_lock_word())

@@ -39,29 +39,16 @@ const fn shift(lane: usize) -> u32 {
 }
 
 /// The value 1 in each lane of a page kind.
-const KIND_LANES: u64 = {
-    let mut lanes = 0;
-    let mut kind = 0;
-    while kind < PageKind::COUNT {
-        lanes |= 1 << shift(kind);
-        kind += 1;
-    }
-    lanes
-};
+const KIND_LANES: u64 = 1 << shift(0) | 1 << shift(1) | 1 << shift(2);
+
+/// The value 1 in each lane.
+const ALL_LANES: u64 = KIND_LANES | SERVED_STEP;
 
 /// The guard bit of the free slots.
 pub(crate) const FREE_SLOTS_GUARD: u64 = 1 << FREE_SLOTS_BITS;
 
 /// All guard bits.
-pub(crate) const GUARDS: u64 = {
-    let mut guards = FREE_SLOTS_GUARD;
-    let mut lane = 0;
-    while lane < LANES {
-        guards |= 1 << (shift(lane) + LANE_BITS);
-        lane += 1;
-    }
-    guards
-};
+pub(crate) const GUARDS: u64 = FREE_SLOTS_GUARD | ALL_LANES << LANE_BITS;
 const _: () = assert!(shift(LANES - 1) + LANE_BITS == 63);
 
 /// The value that a pop adds to the word of a pageset, or that a push subtracts from it.
@@ -79,15 +66,11 @@ impl Step {
 }
 
 /// The value that the pop of one frame adds to the word, by page kind.
-pub(crate) const POP_STEPS: [Step; PageKind::COUNT] = {
-    let mut steps = PUSH_STEPS;
-    let mut kind = 0;
-    while kind < PageKind::COUNT {
-        steps[kind].0 += 1 << shift(SERVED_LANE);
-        kind += 1;
-    }
-    steps
-};
+pub(crate) const POP_STEPS: [Step; PageKind::COUNT] = [
+    Step(PUSH_STEPS[0].0 | SERVED_STEP),
+    Step(PUSH_STEPS[1].0 | SERVED_STEP),
+    Step(PUSH_STEPS[2].0 | SERVED_STEP),
+];
 
 /// The value that the pop of a block with more than one frame adds to the word, without the difference of its kind.
 pub(crate) const SERVED_STEP: u64 = 1 << shift(SERVED_LANE);
@@ -128,13 +111,7 @@ impl PagesetWord {
     /// Returns the word of an empty stack with `slots` slots, with all differences zero.
     pub(crate) const fn empty(slots: u32) -> Self {
         assert!(slots <= SLOTS_MAX);
-        let mut bits = slots as u64;
-        let mut lane = 0;
-        while lane < LANES {
-            bits |= BIAS << shift(lane);
-            lane += 1;
-        }
-        Self(bits)
+        Self(slots as u64 | (BIAS * ALL_LANES))
     }
 
     /// Returns the word with these bits, which must come from a word in use.
@@ -201,8 +178,7 @@ impl Limits {
     /// Returns the value to add to the word after a pop. In the sum, a guard is set if its field is above its limit.
     pub(crate) const fn for_pops(self) -> u64 {
         let most = KIND_LANES * self.kinds as u64 + ((self.served as u64) << shift(SERVED_LANE));
-        (FREE_SLOTS_MAX - self.free_slots_max) as u64
-            | ((KIND_LANES | 1 << shift(SERVED_LANE)) * (LANE_MAX - BIAS) - most)
+        (FREE_SLOTS_MAX - self.free_slots_max) as u64 | (ALL_LANES * (LANE_MAX - BIAS) - most)
     }
 
     /// Returns the value from which to subtract the word after a push. In the result, a guard is set if its field is

@@ -85,7 +85,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the state of the first frame if exactly these frames are not allocated together.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
+    fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
         while !self.try_take_over(zone, run)? {}
         Ok(())
     }
@@ -113,16 +113,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let allocated = node.by_process[usize::from(from) - 1].moved.0[lane].load(Relaxed);
         let free = totals.moved.0[ZoneItem::Free.lane()].load(Relaxed);
         let values = [
-            (&cells.first, run.first.into()),
-            (&cells.count, run.count),
-            (&cells.state, state.encode().into()),
-            (&cells.from, from.into()),
-            (&cells.to, holders.process().into()),
-            (&cells.lane, lane as u64),
-            (&cells.moved[0], free.wrapping_add(run.count)),
-            (&cells.moved[1], allocated.wrapping_sub(run.count)),
+            run.first.into(),
+            run.count,
+            state.encode().into(),
+            from.into(),
+            holders.process().into(),
+            lane as u64,
+            free.wrapping_add(run.count),
+            allocated.wrapping_sub(run.count),
         ];
-        values.into_iter().for_each(|(cell, value)| cell.store(value, Relaxed)); // relaxed: the next store publishes them
+        // Relaxed: the next store publishes them.
+        cells.intent.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
         // Release: publishes the values; pairs with `MachineState::finish_handover`.
         cells.zone.store(zone.id.index() as u64 + 1, Release);
         let claimed = claim(zone, run, state);
@@ -159,18 +160,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // Acquire: takes the values; pairs with `MachineState::try_take_over`.
         let Some(zone) = (cells.zone.load(Acquire) as usize).checked_sub(1) else { return false };
         let zone = &self.zones[zone];
-        let [first, count, state, from, to, lane] =
-            [&cells.first, &cells.count, &cells.state, &cells.from, &cells.to, &cells.lane]
-                .map(|cell| cell.load(Relaxed));
+        let [first, count, state, from, to, lane, free, allocated] =
+            cells.intent.each_ref().map(|cell| cell.load(Relaxed));
         let (first, from, to) = (first as u32, from as usize - 1, to as u8);
         let is_claimed = zone.frames.state(first) == FrameState::Claimed;
         let holder = zone.holders().of(first);
         let is_first = is_claimed && usize::from(holder) == from + 1;
         if is_first {
             let moved = &zone.by_process[from].moved.0[ZoneItem::Free.lane()];
-            moved.store(cells.moved[0].load(Relaxed), Relaxed);
+            moved.store(free, Relaxed);
             let moved = &node.by_process[from].moved.0[lane as usize];
-            moved.store(cells.moved[1].load(Relaxed), Relaxed);
+            moved.store(allocated, Relaxed);
         }
         // If the first frame is that of `to`, the counts are stored, or another thread of `to` has allocated the block.
         let is_decided = is_first || is_claimed && holder == to;

@@ -110,7 +110,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (mut freed, mut kept) = (0, Kept::default());
         for zone in &self.zones[node.first_zone..][..node.zone_count] {
             let (before, mut run) = (kept, None);
-            for at in 0..zone.free_areas.shape.count() {
+            for at in 0..zone.free_areas.shape.count {
                 let _handover = counted.is_none().then(handover);
                 freed += zone.free_areas.add_held(at, process, |frame| {
                     let block = if keeps { zone.block_that_stays(frame, &mut run) } else { None };

@@ -5,7 +5,6 @@
 //! `admin/hotplug.rs` takes fenced memory offline.
 
 use crate::Allocator;
-use crate::config::ZeroOn;
 use crate::error::{FenceError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
@@ -67,7 +66,10 @@ impl<P: Platform> core::fmt::Debug for Fence<'_, '_, P> {
 
 impl<P: Platform> Drop for Fence<'_, '_, P> {
     fn drop(&mut self) {
-        self.allocator.state.release_fence(self.zone, self.run(), self.slot);
+        let state = &self.allocator.state;
+        let _held = state.lock_changes();
+        state.end_fence(self.zone, self.slot);
+        state.give_back(self.zone, self.run(), FrameState::Fenced);
     }
 }
 
@@ -102,7 +104,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(FenceError::Overlaps { range, fenced });
         }
         let slot = zone.add_fence(run).ok_or(FenceError::TooMany { range, max: FENCES_MAX })?;
-        self.state.close_pagesets(zone);
+        let cpus = self.state.cpus.iter().filter(|cpu| cpu.exists());
+        cpus.for_each(|&cpu| self.state.close_pageset(zone, cpu));
         self.state.finish_all_frees();
         self.state.flush_quarantine(zone);
         zone.fence_free(slot, |kept| {
@@ -159,7 +162,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     /// The states are those of one moment for each block, not for all. A run is passed as a whole, with the kind as
     /// which it was allocated.
     pub fn for_each_in_use(&self, mut each: impl FnMut(UsedFrames)) {
-        let (zone, max) = (self.zone, self.allocator.state.max_order);
+        let (zone, max) = (self.zone, self.allocator.state.config.max_order);
         let mut passed = self.range.start;
         self.allocator.for_each_used(self.range, |used| {
             let first = zone.offset(used.block.start);
@@ -227,17 +230,15 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         let counters = &allocator.state.nodes[zone.node].counters;
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
         counters.add_total(kind.item(), run.count as i64);
-        zone.frames.mark_run(run, allocator.state.max_order, kind);
+        zone.frames.mark_run(run, allocator.state.config.max_order, kind);
         drop(held);
-        if allocator.state.hardening.zero == ZeroOn::EveryAllocation {
-            allocator.state.zero(range.start, range.count);
-        }
+        allocator.state.zero_new(None, range.start, range.count);
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
     }
 
     /// Retires the held frames whose poison has changed, if frees poison.
     fn drop_poisoned(&self) {
-        if let Some(poison) = self.allocator.state.hardening.poison {
+        if let Some(poison) = self.allocator.state.config.hardening.poison {
             for frame in self.run().frames() {
                 let is_held = self.zone.frames.state(frame) == FrameState::Fenced;
                 if is_held
@@ -272,12 +273,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    fn release_fence(&self, zone: &Zone<'m, P>, run: Run, slot: usize) {
-        let _held = self.lock_changes();
-        self.end_fence(zone, slot);
-        self.give_back(zone, run, FrameState::Fenced);
-    }
-
     /// Frees the frames of a range that a fence or a claim held in state `from`.
     pub(crate) fn give_back(&self, zone: &Zone<'m, P>, run: Run, from: FrameState) {
         let returned = zone.give_back(run, from);
@@ -291,13 +286,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             for &cpu in self.cpus.iter().filter(|cpu| cpu.exists() && self.is_online(**cpu)) {
                 self.open_pageset(zone, cpu);
             }
-        }
-    }
-
-    /// Closes and empties all pagesets of a zone.
-    fn close_pagesets(&self, zone: &Zone<'m, P>) {
-        for &cpu in self.cpus.iter().filter(|cpu| cpu.exists()) {
-            self.close_pageset(zone, cpu);
         }
     }
 }

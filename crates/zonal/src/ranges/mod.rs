@@ -9,7 +9,8 @@ mod runs;
 
 use crate::Allocator;
 use crate::alloc::serve::count_beside_pagesets;
-use crate::config::{InvalidFree, ZeroOn};
+use crate::buddy::ranges::Sought;
+use crate::config::InvalidFree;
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
@@ -51,9 +52,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Err(self.state.in_use(zone, &range));
             }
         }
-        if self.state.hardening.zero == ZeroOn::EveryAllocation {
-            self.state.zero(range.start, range.count);
-        }
+        self.state.zero_new(None, range.start, range.count);
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
     }
 
@@ -77,10 +76,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn for_each_used(&self, range: FrameRange, mut each: impl FnMut(UsedFrames)) {
         for zone in self.state.zones {
             let Some(within) = range.intersection(&zone.span) else { continue };
-            self.state.each_used_of(zone, &within, &mut |used| {
-                each(used);
-                true
-            });
+            self.state.used_blocks(zone, &within).for_each(&mut each);
         }
     }
 
@@ -100,25 +96,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(AllocError::Count { count, max: PageCount::new(u64::MAX) });
         }
         self.state.may_begin(request)?;
-        let context = self.state.resolve(request, Turn::Next)?;
+        let mut context = self.state.resolve(request, Turn::Next)?;
+        context.count = count;
         let find = |context: &AllocContext<'_>| {
-            let frames = self.state.find_frames(context, count).or_else(|| {
+            let frames = self.state.find_frames(context).or_else(|| {
                 self.state.drain_allowed(context);
-                self.state.find_frames(context, count)
+                self.state.find_frames(context)
             });
-            let frames = frames.or_else(|| match self.state.reclaim_run(context, count) {
+            let frames = frames.or_else(|| match self.state.reclaim_run(context) {
                 Ok(frames) => Some(frames),
                 Err(PageCount::ZERO) => None,
-                Err(_) => self.state.find_frames(context, count), // frames that were freed outside the range may suffice
+                Err(_) => self.state.find_frames(context), // frames that were freed outside the range may suffice
             });
             frames.map(|frames| (frames.zone, frames))
         };
-        let frames = self.state.recorded(&context, count, find);
-        let frames = frames.ok_or_else(|| self.state.not_contiguous(&context, count))?;
+        let frames = self.state.recorded(&context, find);
+        let frames = frames.ok_or_else(|| self.state.not_contiguous(&context))?;
         self.state.count_contiguous(&context, frames.zone);
-        if self.state.zeroes(request) {
-            self.state.zero(frames.range.start, count);
-        }
+        self.state.zero_new(Some(request), frames.range.start, count);
         Ok(frames)
     }
 }
@@ -136,57 +131,46 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Counts a failed request for a range, and returns its error.
     #[cold]
-    fn not_contiguous(&self, context: &AllocContext<'_>, count: PageCount) -> AllocError {
-        self.note_refusal(context, count);
+    fn not_contiguous(&self, context: &AllocContext<'_>) -> AllocError {
+        self.note_refusal(context);
         let mut longest = 0;
         let _ = self.find_in_zones(context, |zone| {
             let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
             while at < end {
-                let free = zone.free_areas.unused_until(at, end);
+                let free = zone.free_areas.same_until(at, end, Sought::Free);
                 longest = longest.max(free - at);
-                at = zone.free_areas.used_until(free, end);
+                at = zone.free_areas.same_until(free, end, Sought::Used);
             }
             None::<()>
         });
-        let ranges_ignored = context.ranges_ignored.get();
+        let (count, ranges_ignored) = (context.count, context.ranges_ignored.get());
         AllocError::NotContiguous { count, longest: PageCount::new(longest), ranges_ignored }
     }
 
-    /// Allocates free frames from the first allowed zone that has so many.
-    pub(super) fn find_frames(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
-        self.find_in_zones(context, |zone| self.find_frames_in(zone, context, count))
-    }
-
-    fn find_frames_in(
-        &self,
-        zone: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        count: PageCount,
-    ) -> Option<FrameRun> {
-        let within = u64::from(zone.offset(zone.span.start))..self.reach(zone, context);
-        for _ in 0..RETRIES {
-            if !self.has_above_min(zone, context, count) {
-                return None;
+    /// Allocates free frames from the first allowed zone that has so many and stays above its watermark `min`.
+    fn find_frames(&self, context: &AllocContext<'_>) -> Option<FrameRun> {
+        let count = context.count;
+        self.find_in_zones(context, |zone| {
+            let within = u64::from(zone.offset(zone.span.start))..self.reach(zone, context);
+            for _ in 0..RETRIES {
+                if PageCount::new(zone.free_areas.pages()) < count
+                    || self.short_of_min(zone, context, count) != PageCount::ZERO
+                {
+                    return None;
+                }
+                let first = zone.free_areas.find_range(within.clone(), count.get(), context.order)?;
+                if self.take_exactly(zone, Run { first, count: count.get() }, context.kind) {
+                    let range = FrameRange { start: zone.pfn(first), count };
+                    return Some(FrameRun { range, zone: zone.id, node: zone.node_id });
+                }
             }
-            let first = zone.free_areas.find_range(within.clone(), count.get(), context.order)?;
-            if self.take_exactly(zone, Run { first, count: count.get() }, context.kind) {
-                let range = FrameRange { start: zone.pfn(first), count };
-                return Some(FrameRun { range, zone: zone.id, node: zone.node_id });
-            }
-        }
-        None
+            None
+        })
     }
 
     /// Returns the offset of the frame after the last one in a zone that may serve the request.
     pub(super) fn reach(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> u64 {
-        let limit = context.placement.and_then(|placement| placement.below);
-        zone.frames_below(limit.unwrap_or(Pfn::new(u64::MAX)))
-    }
-
-    /// Whether a zone stays above its watermark `min` while `count` frames are allocated.
-    fn has_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, count: PageCount) -> bool {
-        let free = PageCount::new(zone.free_areas.pages());
-        free >= count && self.short_of_min(zone, context, count) == PageCount::ZERO
+        zone.frames_below(context.below.unwrap_or(Pfn::new(u64::MAX)))
     }
 
     /// Returns how many more frames must be free for a zone to stay above its watermark `min`, lowered by the request's
@@ -218,11 +202,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// allocated, retires these, frees the others and returns `false`.
     pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
         if checks && !self.are_unused(zone, run, kind) {
             return false;
         }
-        zone.frames.mark_run(run, self.max_order, kind);
+        zone.frames.mark_run(run, self.config.max_order, kind);
         true
     }
 
@@ -244,11 +228,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the error for a range with frames that are not free.
     #[cold]
     fn in_use(&self, zone: &Zone<'m, P>, range: &FrameRange) -> RangeError {
-        let mut found = None;
-        self.each_used_of(zone, range, &mut |used| {
-            found = Some(used);
-            false
-        });
+        let found = self.used_blocks(zone, range).next();
         let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
         match found {
             Some(first) => {
@@ -259,31 +239,29 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Calls `each` for the blocks in a zone's range that are not free, until it returns `false`.
-    pub(super) fn each_used_of(
+    /// Returns the blocks in a zone's range that are not free, ascending.
+    pub(super) fn used_blocks(
         &self,
         zone: &Zone<'m, P>,
         range: &FrameRange,
-        each: &mut impl FnMut(UsedFrames) -> bool,
-    ) {
+    ) -> impl Iterator<Item = UsedFrames> {
         let start = zone.offset(range.start);
         let end = u64::from(start) + range.count.get();
         let is_reentered = self.platform.is_reentered();
-        let around = if is_reentered { None } else { zone.block_around(start, self.max_order) };
+        let around = if is_reentered { None } else { zone.block_around(start, self.config.max_order) };
         let mut next = u64::from(around.map_or(start, |(first, _)| first));
-        while next < end {
-            let frame = next as u32;
-            let mut state = zone.frames.state(frame);
-            if !is_reentered {
-                state = zone.unwatched(frame, state);
+        core::iter::from_fn(move || {
+            while next < end {
+                let (frame, state) = (next as u32, zone.frames.state(next as u32));
+                let state = if is_reentered { state } else { zone.unwatched(frame, state) };
+                next += state.order().map_or(1, |order| order.pages().get());
+                let used = used_frames(zone, frame, state);
+                if used.is_some() {
+                    return used;
+                }
             }
-            next += state.order().map_or(1, |order| order.pages().get());
-            if let Some(used) = used_frames(zone, frame, state)
-                && !each(used)
-            {
-                return;
-            }
-        }
+            None
+        })
     }
 }
 

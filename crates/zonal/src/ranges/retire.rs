@@ -109,7 +109,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if zone.frames.state(frame) == FrameState::NotManaged {
             return Err(RetireError::NotManaged(zone.pfn(frame)));
         }
-        let Some((first, state)) = zone.block_around(frame, self.max_order) else {
+        let Some((first, state)) = zone.block_around(frame, self.config.max_order) else {
             let is_retired = self.retire_free(zone, frame);
             if !is_retired && zone.owned_pages() != 0 {
                 self.drain_zone(zone); // a CPU may own the frame's block
@@ -132,7 +132,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             FrameState::Allocated(..) | FrameState::Watched => zone.watch(frame, (first, state)),
             FrameState::RunHead(..) => zone.watch_run(frame, first),
-            FrameState::RunPart(_) => match zone.frames.run_around(first, self.max_order) {
+            FrameState::RunPart(_) => match zone.frames.run_around(first, self.config.max_order) {
                 Some(head) => zone.watch_run(frame, head),
                 None => Watch::Changed,
             },

@@ -9,7 +9,6 @@ use crate::error::{AllocError, FreeError, SplitError};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::request::context::Placement;
 use crate::request::policy::Turn;
 use crate::request::{Block, FrameRun, Request};
 use crate::units::{Order, PageCount, Pfn};
@@ -31,10 +30,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns [`AllocError::Count`] for no frames, and for more than a block of the largest order holds. Other errors
     /// are those of [`Allocator::alloc`].
     pub fn alloc_frames(&self, request: &Request<'_>, count: PageCount) -> Result<FrameRun, AllocError> {
-        let order =
-            Order::holding(count).filter(|&order| order <= self.state.max_order && count != PageCount::ZERO);
+        let order = Order::holding(count)
+            .filter(|&order| order <= self.state.config.max_order && count != PageCount::ZERO);
         let Some(order) = order else {
-            return Err(AllocError::Count { count, max: self.state.max_order.pages() });
+            return Err(AllocError::Count { count, max: self.state.config.max_order.pages() });
         };
         let request = request.with_order(order.max(request.flags.order));
         let block = if request.flags.order.pages() == count {
@@ -54,13 +53,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// has been freed.
     pub fn free_frames(&self, first: Pfn, count: PageCount) -> Result<(), FreeError> {
         let (zone, run) = self.state.run_of(first, count)?;
-        if let Some(order) = run.as_block(self.state.max_order) {
+        if let Some(order) = run.as_block(self.state.config.max_order) {
             return self.free(first, order);
         }
         if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
-        let begin = || zone.frames.begin_free(run, self.state.max_order, self.state.process);
+        let begin = || zone.frames.begin_free(run, self.state.config.max_order, self.state.process);
         let free = || zone.free_areas.with_lock_of(run.first, begin);
         let begun = self.state.claim_here(zone, run, free, |_| {});
         let kind = begun.map_err(|state| self.state.run_refusal(zone, first, count, state))?;
@@ -113,18 +112,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that are one block, errors are those of [`Allocator::split`]. Nothing has changed then.
     pub fn split_frames(&self, first: Pfn, count: PageCount, to: Order) -> Result<(), SplitError> {
         let (zone, run) = self.state.run_of(first, count).map_err(SplitError::NotAllocated)?;
-        if let Some(order) = run.as_block(self.state.max_order) {
+        if let Some(order) = run.as_block(self.state.config.max_order) {
             return self.split(first, order, to);
         }
         if self.state.platform.is_reentered() {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
-        let begin = || zone.frames.begin_split(run, self.state.max_order, self.state.process);
+        let begin = || zone.frames.begin_split(run, self.state.config.max_order, self.state.process);
         let split = || zone.free_areas.with_lock_of(run.first, begin);
         let begun = self.state.claim_here(zone, run, split, |_| {});
         let kind = begun
             .map_err(|state| SplitError::NotAllocated(self.state.run_refusal(zone, first, count, state)))?;
-        zone.mark_parts_of_run(run, to.min(self.state.max_order), kind);
+        zone.mark_parts_of_run(run, to.min(self.state.config.max_order), kind);
         Ok(())
     }
 }
@@ -134,7 +133,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn serve_run(&self, request: &Request<'_>, count: PageCount) -> Result<Block, AllocError> {
         self.may_begin(request)?;
         let mut context = self.resolve(request, Turn::Next)?;
-        context.placement = Some(Placement { count, below: request.address_limit() });
+        context.count = count;
         self.serve(request, &context)
     }
 

@@ -5,14 +5,16 @@
 //! is acquired. Related files: `zone/claims.rs` has the claims, `ranges/mod.rs` allocates ranges that are free,
 //! `alloc/slow.rs` reclaims by range before other frames.
 
+use core::ops::ControlFlow::{self, Break, Continue};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::error::UsedState;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
+use crate::platform::reclaimer::ReclaimRequest;
 use crate::platform::steps::Step;
 use crate::platform::{Atomic, Platform};
-use crate::reclaim::IDLE_ROUNDS;
+use crate::reclaim::{IDLE_ROUNDS, direct_request, range_request, zone_alone};
 use crate::request::Block;
 use crate::request::FrameRun;
 use crate::request::context::AllocContext;
@@ -37,34 +39,6 @@ const ASKED: u32 = 256;
 /// Number of blocks and free frames in a zone's windows after which a search ends.
 const LOOKS: u64 = 1 << 21;
 
-/// A range of a zone that could be emptied.
-struct Window<'m, P: Platform> {
-    zone: &'m Zone<'m, P>,
-    range: FrameRange,
-}
-
-impl<P: Platform> Window<'_, P> {
-    fn run(&self) -> Run {
-        Run { first: self.zone.offset(self.range.start), count: self.range.count.get() }
-    }
-
-    /// Returns the number of its frames that are free in the buddy.
-    fn free(&self) -> PageCount {
-        let run = self.run();
-        PageCount::new(self.zone.free_areas.count_free(run.first, run.count))
-    }
-}
-
-/// What became of a window.
-enum Emptied {
-    /// It was allocated.
-    Whole(FrameRun),
-    /// Some of its frames are still in use.
-    InUse,
-    /// The reclaimers have nothing to free, or ignore ranges.
-    Hopeless,
-}
-
 /// The free frames of a window, which no other request can allocate. They are freed when this is dropped.
 struct Claim<'a, 'm, P: Platform> {
     state: &'a MachineState<'m, P>,
@@ -75,8 +49,7 @@ struct Claim<'a, 'm, P: Platform> {
 }
 
 impl<'a, 'm, P: Platform> Claim<'a, 'm, P> {
-    fn begin(state: &'a MachineState<'m, P>, window: &Window<'m, P>) -> Option<Self> {
-        let (zone, run) = (window.zone, window.run());
+    fn begin(state: &'a MachineState<'m, P>, zone: &'m Zone<'m, P>, run: Run) -> Option<Self> {
         let slot = zone.begin_claim(run)?;
         let mut claim = Self { state, zone, run, slot, held: 0 };
         claim.extend();
@@ -109,8 +82,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// # Errors
     /// Returns the number of frames that the reclaimers freed.
     pub(crate) fn reclaim_block(&self, context: &AllocContext<'_>) -> Result<Block, PageCount> {
-        let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
-        let run = self.reclaim_run(context, count)?;
+        let run = self.reclaim_run(context)?;
         self.count_contiguous(context, run.zone);
         Ok(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
     }
@@ -122,17 +94,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// # Errors
     /// Returns the number of frames that the reclaimers freed.
-    pub(crate) fn reclaim_run(
-        &self,
-        context: &AllocContext<'_>,
-        count: PageCount,
-    ) -> Result<FrameRun, PageCount> {
+    pub(crate) fn reclaim_run(&self, context: &AllocContext<'_>) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
         // A claim of a range would outlive its process if several share the allocator.
         if !context.may_reclaim || (P::IS_SHARED && self.process != 0) {
             return Err(evicted);
         }
-        let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, count, &mut evicted));
+        let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, &mut evicted));
         run.ok_or(evicted)
     }
 
@@ -141,10 +109,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &self,
         zone: &'m Zone<'m, P>,
         context: &AllocContext<'_>,
-        count: PageCount,
         evicted: &mut PageCount,
     ) -> Option<FrameRun> {
-        let most = PageCount::new(count.get().saturating_mul(2));
+        let most = PageCount::new(context.count.get().saturating_mul(2));
         let mut tried = [None; WINDOW_TRIES];
         let (mut at, mut searches, mut waits) = (0, 0, 0);
         while at < if context.may_retry { WINDOW_TRIES } else { 1 } {
@@ -153,7 +120,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let left = most.saturating_minus(*evicted);
             let beside_others = zone.is_reclaimed();
-            let Some(window) = self.cheapest_window(zone, context, count, left, &tried[..at]) else {
+            let Some(run) = self.cheapest_window(zone, context, left, &tried[..at]) else {
                 // Another thread's reclaim may have frames of all windows that it is about to free.
                 if searches == IDLE_ROUNDS || !beside_others && !zone.is_reclaimed() {
                     return None;
@@ -166,58 +133,59 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 self.drain_zone(zone);
                 continue;
             };
-            tried[at] = Some(window.run());
+            tried[at] = Some(run);
             at += 1;
-            match self.empty(&window, context, most, evicted) {
-                Emptied::Whole(run) => return Some(run),
-                Emptied::InUse => {}
-                Emptied::Hopeless => return None,
+            if let Break(ended) = self.empty(zone, run, context, most, evicted) {
+                return ended;
             }
         }
         None
     }
 
-    /// Empties a window with the reclaimers and allocates it. Adds the number of frames that they freed to `evicted`, which
+    /// Empties a window with the reclaimers and allocates it. Continues if some of its frames are still in use, and ends
+    /// without frames if the reclaimers have nothing to free, or ignore ranges. Adds the number of frames that they freed to `evicted`, which
     /// stays at most `most` if they free no more than they are asked for.
     fn empty(
         &self,
-        window: &Window<'m, P>,
+        zone: &'m Zone<'m, P>,
+        run: Run,
         context: &AllocContext<'_>,
         most: PageCount,
         evicted: &mut PageCount,
-    ) -> Emptied {
-        let zone = window.zone;
+    ) -> ControlFlow<Option<FrameRun>> {
+        let range = range_of(zone, run);
         // A claim would keep free frames from other requests that are below the watermark already.
         for round in 0.. {
-            let short = self.short_of_min(zone, context, window.free());
+            let short = self.short_of_min(zone, context, unused_in(zone, run));
             if short == PageCount::ZERO {
                 break;
             }
             if round == SHORT_ROUNDS {
-                return Emptied::Hopeless;
+                return Break(None);
             }
             if short > most.saturating_minus(*evicted) {
-                return Emptied::InUse;
+                return Continue(());
             }
-            let freed = self.stalling(context, || self.direct_reclaim_of_zone(zone, context, short));
+            let request = ReclaimRequest { target: short, ..direct_request(context, zone.node_id) };
+            let freed = self.direct_reclaim_by(&zone_alone(zone), context, &request);
             self.drain_zone(zone); // the reclaimer may have freed on several CPUs
             context.report(Step::DirectReclaim { freed });
             *evicted = evicted.plus(freed);
             if freed == PageCount::ZERO {
-                return Emptied::Hopeless;
+                return Break(None);
             }
         }
-        let Some(mut claim) = Claim::begin(self, window) else { return Emptied::InUse };
+        let Some(mut claim) = Claim::begin(self, zone, run) else { return Continue(()) };
         for _ in 0..IDLE_ROUNDS {
             if claim.missing() == PageCount::ZERO {
                 break;
             }
             let missing = claim.missing();
             if missing > most.saturating_minus(*evicted) {
-                return Emptied::InUse;
+                return Continue(());
             }
-            let freed =
-                self.stalling(context, || self.direct_reclaim_in(zone, context, window.range, missing));
+            let request = range_request(zone, range, missing);
+            let freed = self.direct_reclaim_by(&self.extent_of(zone), context, &request);
             claim.extend();
             if claim.missing() != PageCount::ZERO {
                 self.drain_zone(zone); // the reclaimer may have freed on several CPUs
@@ -229,13 +197,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
             *evicted = evicted.plus(freed.max(gained));
             // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
             if gained.plus(gained) < freed
-                && self.count_reclaimable_in(zone, window.range, claim.missing()) >= claim.missing()
+                && self.count_reclaimable_in(zone, range, claim.missing()) >= claim.missing()
             {
                 context.ranges_ignored.set(true);
-                return Emptied::Hopeless;
+                return Break(None);
             }
             if gained == PageCount::ZERO {
-                return Emptied::InUse;
+                return Continue(());
             }
         }
         // The claim holds the frames already.
@@ -243,9 +211,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             || self.short_of_min(zone, context, PageCount::ZERO) != PageCount::ZERO
             || !self.take_claimed(claim, context.kind)
         {
-            return Emptied::InUse;
+            return Continue(());
         }
-        Emptied::Whole(FrameRun { range: window.range, zone: zone.id, node: zone.node_id })
+        Break(Some(FrameRun { range, zone: zone.id, node: zone.node_id }))
     }
 
     /// Allocates the frames of a claim that holds its whole range; returns `false` if some of them are bad.
@@ -270,11 +238,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &self,
         zone: &'m Zone<'m, P>,
         context: &AllocContext<'_>,
-        count: PageCount,
         left: PageCount,
         tried: &[Option<Run>],
-    ) -> Option<Window<'m, P>> {
-        let align = context.order.pages().get();
+    ) -> Option<Run> {
+        let (align, count) = (context.order.pages().get(), context.count);
         let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
         let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);
@@ -282,10 +249,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // Multiples of the golden ratio visit all parts in a zone evenly, whatever the sizes of windows.
         let searches = zone.cells.searches.fetch_add(1, Relaxed); // relaxed: no other data depends on it
         let first = (searches.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % windows;
-        let window = |number: u64| Window {
-            zone,
-            range: FrameRange { start: zone.pfn((start + number * step) as u32), count },
-        };
+        let window = |number: u64| Run { first: (start + number * step) as u32, count: count.get() };
         let (mut looks, mut seen, mut asked) = (0, 0, 0);
         while seen < windows && looks < LOOKS && asked < ASKED {
             // Weighted frames of other kinds than `Cache`, used frames, and the number of the window.
@@ -295,9 +259,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 let number = (first + seen) % windows;
                 seen += 1;
                 let candidate = window(number);
-                if let Some((others, used)) = self.used_in(&candidate, &mut looks)
-                    && !tried.iter().flatten().any(|&tried| overlap(tried, candidate.run()).is_some())
-                    && used.plus(self.short_of_min(zone, context, candidate.free())) <= left
+                if let Some((others, used)) = self.used_in(zone, candidate, &mut looks)
+                    && !tried.iter().flatten().any(|&tried| overlap(tried, candidate).is_some())
+                    && used.plus(self.short_of_min(zone, context, unused_in(zone, candidate))) <= left
                 {
                     let entry = [others, used.get(), number];
                     found[candidates] = entry.map(|part| u32::try_from(part).unwrap_or(u32::MAX)).into();
@@ -310,8 +274,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 let candidate = window(number.into());
                 asked += 1;
                 // The reclaimers are asked first: frames that another thread evicts afterwards are no longer used.
-                let reclaimable = self.count_reclaimable_in(zone, candidate.range, count);
-                let used = self.used_in(&candidate, &mut looks);
+                let reclaimable = self.count_reclaimable_in(zone, range_of(zone, candidate), count);
+                let used = self.used_in(zone, candidate, &mut looks);
                 if used.is_some_and(|(_, used)| reclaimable >= used) {
                     return Some(candidate);
                 }
@@ -323,11 +287,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the number of allocated frames in a window whose kind is not `Cache`, those of larger blocks weighted by
     /// the order, because the blocks of a cache are small; and the number of used frames. Frames in pagesets are not used:
     /// they are drained. Returns `None` if the window has frames that no reclaimer can free.
-    fn used_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<(u64, PageCount)> {
-        let (mut others, mut unused) = (0, window.free());
-        let mut can_be_emptied = window.zone.fence_over(window.run()).is_none();
+    fn used_in(&self, zone: &Zone<'m, P>, run: Run, looks: &mut u64) -> Option<(u64, PageCount)> {
+        let (mut others, mut unused) = (0, unused_in(zone, run));
+        let mut can_be_emptied = zone.fence_over(run).is_none();
         *looks += unused.get();
-        self.each_used_of(window.zone, &window.range, &mut |used| {
+        for used in self.used_blocks(zone, &range_of(zone, run)) {
             *looks += 1;
             let count = used.block.count;
             match used.state {
@@ -340,8 +304,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 UsedState::Cached => unused = unused.plus(count),
                 UsedState::Allocated(PageKind::Cache) | UsedState::InRun | UsedState::BeingSplit => {}
             }
-            can_be_emptied
-        });
-        can_be_emptied.then(|| (others, window.range.count.saturating_minus(unused)))
+            if !can_be_emptied {
+                return None;
+            }
+        }
+        can_be_emptied.then(|| (others, PageCount::new(run.count).saturating_minus(unused)))
     }
+}
+
+/// Returns a window's frames.
+fn range_of<P: Platform>(zone: &Zone<'_, P>, run: Run) -> FrameRange {
+    FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) }
+}
+
+/// Returns the number of a window's frames that are free in the buddy.
+fn unused_in<P: Platform>(zone: &Zone<'_, P>, run: Run) -> PageCount {
+    PageCount::new(zone.free_areas.count_free(run.first, run.count))
 }

@@ -9,7 +9,6 @@
 //! start reclaim.
 
 mod by_range;
-pub(crate) mod failed;
 mod pressure;
 
 use crate::Allocator;
@@ -17,6 +16,7 @@ use crate::error::OnlineError;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::pressure::PressureKind;
 use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use crate::platform::steps::ReclaimStep;
 use crate::platform::tracepoint::Tracepoint;
@@ -34,53 +34,12 @@ pub(crate) const IDLE_ROUNDS: u32 = 16;
 /// Smallest number of frames that a reclaim round should free.
 pub(crate) const TARGET_MIN: PageCount = PageCount::new(32);
 
-/// Marks the caller as reclaiming until dropped; meanwhile the caller's own requests may use the reserve.
-struct Reclaiming<'p, P: Platform>(&'p P);
+/// Calls a function when dropped: the end of something that other threads see while it lasts.
+struct Defer<F: Fn()>(F);
 
-impl<'p, P: Platform> Reclaiming<'p, P> {
-    fn begin(platform: &'p P) -> Self {
-        platform.begin_reclaiming();
-        Self(platform)
-    }
-}
-
-impl<P: Platform> Drop for Reclaiming<'_, P> {
+impl<F: Fn()> Drop for Defer<F> {
     fn drop(&mut self) {
-        self.0.end_reclaiming();
-    }
-}
-
-/// Marks background reclaim of a node as running until dropped.
-///
-/// Meanwhile the zones of the node use the counter thresholds for pressure, with which totals are more exact.
-struct Awake<'a, 'm, P: Platform> {
-    state: &'a MachineState<'m, P>,
-    place: usize,
-}
-
-impl<P: Platform> Drop for Awake<'_, '_, P> {
-    fn drop(&mut self) {
-        self.state.nodes[self.place].background_ends();
-        self.state.pressure_ends(self.place);
-    }
-}
-
-/// Limits the pagesets of zones to few frames while the zones are being reclaimed, until dropped.
-struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
-
-impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
-    fn begin(state: &MachineState<'m, P>, zones: &'z [Zone<'m, P>]) -> Self {
-        zones
-            .iter()
-            .filter(|zone| zone.reclaim_begins())
-            .for_each(|zone| state.pagesets_of(zone).let_next_pushes_bail_out());
-        Self(zones)
-    }
-}
-
-impl<P: Platform> Drop for HeldDown<'_, '_, P> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(Zone::reclaim_ends);
+        (self.0)();
     }
 }
 
@@ -116,8 +75,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reclaiming() || !node.background_begins() {
             return PageCount::ZERO;
         }
-        let _awake = Awake { state: &self.state, place };
-        self.state.pressure_begins(place);
+        let zones = self.state.node_zones(place);
+        let _awake = Defer(|| {
+            node.background_ends();
+            zones.iter().for_each(|zone| zone.counters().pressure_ends());
+        });
+        // Meanwhile the node's zones use the counter thresholds for pressure, with which totals are more exact.
+        zones.iter().for_each(|zone| zone.counters().pressure_begins());
         let freed = self.state.reclaim_to_high(place);
         node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
@@ -190,7 +154,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 return total;
             }
             node.events.add(Event::BackgroundRounds, 1);
-            let freed = self.background_round(place);
+            let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
+            let freed = short.map(|extent| {
+                let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
+                let request = ReclaimRequest::new(ReclaimReason::Background, node.id, target);
+                self.call_reclaimers(&extent, &request)
+            });
+            let freed: PageCount = freed.sum();
             total = total.plus(freed);
             if freed == PageCount::ZERO {
                 return total;
@@ -198,15 +168,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Calls the reclaimers once for each extent of the node with zones that are not above `high`.
-    fn background_round(&self, place: usize) -> PageCount {
-        let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
-        let freed = short.map(|extent| {
-            let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
-            let request = ReclaimRequest::new(ReclaimReason::Background, self.nodes[place].id, target);
-            self.call_reclaimers(&extent, &request)
-        });
-        freed.sum()
+    /// Marks the caller as reclaiming until the result is dropped; meanwhile the caller's own requests may use the reserve.
+    fn reclaiming(&self) -> Defer<impl Fn()> {
+        self.platform.begin_reclaiming();
+        Defer(|| self.platform.end_reclaiming())
     }
 
     /// Calls the reclaimers for the zones of `extent`.
@@ -217,8 +182,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let ReclaimRequest { node, reason, target, .. } = request;
         self.platform.trace(Tracepoint::ReclaimBegin { node, reason, target });
         let freed = {
-            let _held_down = HeldDown::begin(self, extent.zones);
-            let _reclaiming = Reclaiming::begin(&self.platform);
+            // Meanwhile the zones' pagesets are limited to few frames.
+            let begun = extent.zones.iter().filter(|zone| zone.reclaim_begins());
+            begun.for_each(|zone| self.pagesets_of(zone).let_next_pushes_bail_out());
+            let _held_down = Defer(|| extent.zones.iter().for_each(Zone::reclaim_ends));
+            let _reclaiming = self.reclaiming();
             self.platform.reclaimer().reclaim(&request)
         };
         let freed = freed.min(extent.managed());
@@ -242,12 +210,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         reclaim: impl FnOnce() -> PageCount,
     ) -> PageCount {
-        let _stalled = self.stall(context);
-        let (events, start) = (self.nodes[context.target].events, self.platform.now());
+        let node = &self.nodes[context.target];
+        node.cells.stalls.0.begin(self.platform.now());
+        let _stalled = Defer(|| node.cells.stalls.0.end(self.platform.now()));
+        self.report_sometimes(context.target, PressureKind::Stalling);
+        let start = self.platform.now();
         let freed = reclaim();
-        events.add(Event::DirectStalls, 1);
-        events.add(Event::DirectReclaimed, freed.get());
-        events.add(Event::DirectNs, self.platform.now().ns_since(start));
+        node.events.add(Event::DirectStalls, 1);
+        node.events.add(Event::DirectReclaimed, freed.get());
+        node.events.add(Event::DirectNs, self.platform.now().ns_since(start));
         freed
     }
 
@@ -283,31 +254,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Reclaims directly up to `target` frames of a zone that lacks them; returns the number of frames freed.
-    pub(super) fn direct_reclaim_of_zone(
+    /// Runs direct reclaim of an extent for `request`; returns the number of frames freed, which may be outside its range.
+    fn direct_reclaim_by(
         &self,
-        zone: &'m Zone<'m, P>,
+        extent: &Extent<'m, P>,
         context: &AllocContext<'_>,
-        target: PageCount,
+        request: &ReclaimRequest,
     ) -> PageCount {
-        let request = ReclaimRequest { target, ..direct_request(context, zone.node_id) };
-        let freed = self.call_reclaimers(&zone_alone(zone.node, zone), &request);
-        self.note_direct(zone.node, context, freed);
-        freed
-    }
-
-    /// Reclaims directly the `target` used frames in a range of `zone`; returns the number of frames freed, which may
-    /// be outside `range`.
-    pub(super) fn direct_reclaim_in(
-        &self,
-        zone: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        range: FrameRange,
-        target: PageCount,
-    ) -> PageCount {
-        let freed = self.call_reclaimers(&self.extent_of(zone), &range_request(zone, range, target));
-        self.note_direct(zone.node, context, freed);
-        freed
+        self.stalling(context, || {
+            let freed = self.call_reclaimers(extent, request);
+            self.note_direct(extent.place, context, freed);
+            freed
+        })
     }
 
     /// Counts frames of a node that direct reclaim freed for a request.
@@ -315,25 +273,35 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if freed != PageCount::ZERO {
             self.nodes[place].counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
             self.report_if_recovered(place);
-            self.reconsider(place, context.target);
-        }
-    }
-
-    /// Clears the full bits of a node's zones in all lists after direct reclaim freed frames of the node with index
-    /// `place` (mechanism M3 of the README). A past form clears at most those of the requester's list.
-    fn reconsider(&self, place: usize, target: usize) {
-        match self.past_scan() {
-            None => {
-                self.node_zones(place).iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
+            // Clears full bits (mechanism M3 of the README). A past form clears at most those of the requester's list.
+            match self.past_scan() {
+                None => {
+                    self.node_zones(place)
+                        .iter()
+                        .for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
+                }
+                Some(form) if form.reconsiders() => self.lists.full(context.target).wipe(),
+                Some(_) => {}
             }
-            Some(form) if form.reconsiders() => self.lists.full(target).wipe(),
-            Some(_) => {}
         }
     }
 
     /// Runs node reclaim for a zone below its watermark, and counts the outcome.
     pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ReclaimStep {
-        let outcome = self.try_node_reclaim(zone, context);
+        let mut outcome = self.expected_node_reclaim(zone, context);
+        if outcome == ReclaimStep::WouldRun {
+            let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
+            let turn = node.try_turn(extent.alone);
+            outcome = turn.map_or(ReclaimStep::NotTried, |_turn| {
+                let freed = self.call_reclaimers(&extent, &self.node_request(&extent, context));
+                node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
+                match freed {
+                    PageCount::ZERO => ReclaimStep::Nothing,
+                    _ if freed < context.order.pages() => ReclaimStep::Some,
+                    _ => ReclaimStep::Success,
+                }
+            });
+        }
         let event = match outcome {
             ReclaimStep::NotTried => Event::NodeReclaimNoScan,
             ReclaimStep::TooFew => Event::NodeReclaimFull,
@@ -367,27 +335,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let is_of_others = node.cpus_online() > 0 && context.from != zone.node;
         if is_of_others { ReclaimStep::NotTried } else { ReclaimStep::WouldRun }
     }
-
-    fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ReclaimStep {
-        let expected = self.expected_node_reclaim(zone, context);
-        if expected != ReclaimStep::WouldRun {
-            return expected;
-        }
-        let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
-        let request = self.node_request(&extent, context);
-        let Some(_turn) = self.nodes[extent.place].try_turn(extent.alone) else {
-            return ReclaimStep::NotTried;
-        };
-        let freed = self.call_reclaimers(&extent, &request);
-        node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
-        if freed >= context.order.pages() {
-            ReclaimStep::Success
-        } else if freed != PageCount::ZERO {
-            ReclaimStep::Some
-        } else {
-            ReclaimStep::Nothing
-        }
-    }
 }
 
 /// Returns the number of frames that a reclaim round for an `order` block should free.
@@ -395,9 +342,9 @@ pub(crate) fn reclaim_target(order: Order) -> PageCount {
     order.pages().max(TARGET_MIN)
 }
 
-/// Returns the extent of one zone on the node with this index.
-fn zone_alone<'m, P: Platform>(place: usize, zone: &'m Zone<'m, P>) -> Extent<'m, P> {
-    Extent { place, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
+/// Returns the extent of one zone.
+fn zone_alone<'m, P: Platform>(zone: &'m Zone<'m, P>) -> Extent<'m, P> {
+    Extent { place: zone.node, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
 }
 
 /// Returns the request for direct reclaim of a node.
@@ -425,7 +372,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// The caller must not be inside a reclaimer's call.
     fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
-        let _reclaiming = Reclaiming::begin(&self.platform);
+        let _reclaiming = self.reclaiming();
         self.platform.reclaimer().count(request)
     }
 
@@ -456,13 +403,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let whole = (!by_zone).then(|| self.whole_node(place));
         let zones = if by_zone { self.node_zones(place) } else { &[] };
         let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
-        whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
+        whole.into_iter().chain(with_memory.map(zone_alone))
     }
 
     /// Returns the extent that contains `zone`.
     fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
         if self.shared.zonelist_cache().is_past() {
-            zone_alone(zone.node, &self.zones[zone.id.index()])
+            zone_alone(&self.zones[zone.id.index()])
         } else {
             self.whole_node(zone.node)
         }

@@ -16,18 +16,6 @@ use crate::zone::Zone;
 /// Time between two events of one kind on one node.
 const INTERVAL_NS: u64 = SECOND_NS;
 
-/// Counts a caller of a node as stalled until dropped.
-pub(super) struct Stalled<'a, 'm, P: Platform> {
-    state: &'a MachineState<'m, P>,
-    node: usize,
-}
-
-impl<P: Platform> Drop for Stalled<'_, '_, P> {
-    fn drop(&mut self) {
-        self.state.nodes[self.node].cells.stalls.0.end(self.state.platform.now());
-    }
-}
-
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the shares of the recent time in which direct reclaim stalled callers that prefer `node`, or `None` if the
     /// machine has no such node.
@@ -110,15 +98,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.report_sometimes(context.target, PressureKind::Failing);
     }
 
-    /// Counts the caller as stalled by direct reclaim, and reports it.
-    pub(super) fn stall(&self, context: &AllocContext<'_>) -> Stalled<'_, 'm, P> {
-        self.nodes[context.target].cells.stalls.0.begin(self.platform.now());
-        let stalled = Stalled { state: self, node: context.target };
-        self.report_sometimes(context.target, PressureKind::Stalling);
-        stalled
-    }
-
-    fn report_sometimes(&self, place: usize, kind: PressureKind) {
+    pub(super) fn report_sometimes(&self, place: usize, kind: PressureKind) {
         if self.may_report(place, kind) {
             self.report(place, kind);
         }

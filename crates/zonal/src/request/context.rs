@@ -20,25 +20,18 @@ use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
-/// The frames that a request needs, if it is not for any block of its order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Placement {
-    /// Number of frames, at most those in a block of the request's order.
-    pub(crate) count: PageCount,
-    /// Frame below which all frames must be.
-    pub(crate) below: Option<Pfn>,
-}
-
 /// A request with its policy and cpuset resolved to nodes.
 pub(crate) struct AllocContext<'r> {
     pub(crate) order: Order,
-    /// Set if the request is for fewer frames than a block of `order` has, or for frames below an address limit.
-    pub(crate) placement: Option<Placement>,
+    /// Number of frames that the request needs: those in one block, fewer, or any number of adjacent frames.
+    pub(crate) count: PageCount,
+    /// Frame below which all frames must be.
+    pub(crate) below: Option<Pfn>,
     pub(crate) kind: PageKind,
     pub(crate) urgency: Urgency,
     pub(crate) limit: ZoneKind,
     /// CPU info of the current CPU; a placeholder with the CPU's number if the CPU is unknown or offline.
-    pub(crate) cpu: Option<CpuInfo>,
+    pub(crate) cpu: CpuInfo,
     /// Index of the current CPU's node.
     pub(crate) from: usize,
     /// Index of the node whose zonelist is walked.
@@ -73,7 +66,6 @@ impl<'r> AllocContext<'r> {
     /// Returns why the zone limit, the nodes or the address limit of the request exclude `zone`.
     #[inline]
     pub(crate) fn exclusion<P: Platform>(&self, zone: &Zone<'_, P>) -> Option<Exclusion> {
-        let below = self.placement.and_then(|placement| placement.below);
         let within = |limit: Pfn| limit.min(zone.span.end()).offset_from(zone.span.start);
         let reaches = |limit| within(limit).is_some_and(|frames| frames >= self.order.pages());
         if zone.kind > self.limit {
@@ -82,7 +74,7 @@ impl<'r> AllocContext<'r> {
             Some(Exclusion::Node)
         } else {
             // No block can end below the limit.
-            (!below.is_none_or(reaches)).then_some(Exclusion::AddressLimit)
+            (!self.below.is_none_or(reaches)).then_some(Exclusion::AddressLimit)
         }
     }
 
@@ -109,13 +101,17 @@ impl<'r> AllocContext<'r> {
     /// Whether the request has an address limit. Such a request neither sets nor checks full bits, because a zone
     /// without a suitable block below the limit may have others.
     pub(crate) fn has_address_limit(&self) -> bool {
-        self.placement.is_some_and(|placement| placement.below.is_some())
+        self.below.is_some()
+    }
+
+    /// Whether any block of its order will do, so that pagesets may serve the request.
+    pub(crate) fn is_block(&self) -> bool {
+        self.count == self.order.pages() && self.below.is_none()
     }
 
     /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
     pub(crate) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        let limit =
-            self.placement.and_then(|placement| placement.below).filter(|&limit| limit < zone.span.end());
+        let limit = self.below.filter(|&limit| limit < zone.span.end());
         limit.is_none_or(|limit| zone.free_areas.has_block_below(self.order, zone.frames_below(limit)))
     }
 
@@ -137,10 +133,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'r>,
         turn: Turn,
     ) -> Result<AllocContext<'r>, AllocError> {
-        if request.flags.order > self.max_order {
-            return Err(AllocError::OrderTooLarge { order: request.flags.order, max: self.max_order });
+        if request.flags.order > self.config.max_order {
+            return Err(AllocError::OrderTooLarge { order: request.flags.order, max: self.config.max_order });
         }
-        if self.zeroes(request) && self.platform.contents().is_none() {
+        if self.zeroes(Some(request)) && self.platform.contents().is_none() {
             return Err(AllocError::NoContents);
         }
         let reclaiming = self.platform.is_reclaiming();
@@ -148,14 +144,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let cpu = self.platform.current_cpu();
         let here = self.cpu_info(cpu);
         let from = here.map_or(0, |cpu| usize::from(cpu.node));
-        let below = request.address_limit();
         let mut context = AllocContext {
             order: request.flags.order,
-            placement: below.map(|_| Placement { count: request.flags.order.pages(), below }),
+            count: request.flags.order.pages(),
+            below: request.address_limit(),
             kind: request.flags.kind,
             urgency,
             limit: request.flags.zone_limit,
-            cpu: here.filter(|&cpu| self.is_online(cpu)).or(Some(CpuInfo::absent(cpu))),
+            cpu: here.filter(|&cpu| self.is_online(cpu)).unwrap_or(CpuInfo::absent(cpu)),
             from,
             target: from,
             strict: request.is_strict(),
@@ -175,22 +171,21 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Ok(context)
     }
 
-    /// Finds `frames` frames for a request with `find`, which returns them with their zone, and passes the request and its
+    /// Finds frames for a request with `find`, which returns them with their zone, and passes the request and its
     /// steps to the platform's recorder, if there is one.
     pub(crate) fn recorded<T>(
         &self,
         context: &AllocContext<'_>,
-        frames: PageCount,
         find: impl FnOnce(&AllocContext<'_>) -> Option<(ZoneId, T)>,
     ) -> Option<T> {
         let (mut find, mut found) = (Some(find), None);
         if let Some(recorder) = self.platform.recorder() {
             let request = SlowRequest {
-                cpu: context.cpu.map_or(self.platform.current_cpu(), |cpu| cpu.id),
+                cpu: context.cpu.id,
                 node: self.nodes[context.target].id,
                 preferred: self.find_in_zones(context, Some).map(|zone| zone.node_id),
                 order: context.order,
-                frames,
+                frames: context.count,
                 kind: context.kind,
                 urgency: context.urgency,
                 zone_limit: context.limit,
@@ -213,9 +208,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         found.or_else(|| Some(find.take()?(context)?.1))
     }
 
-    /// Whether the block for this request must be zeroed.
-    pub(crate) fn zeroes(&self, request: &Request<'_>) -> bool {
-        request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
+    /// Whether the frames for a request, or for a given range, must be zeroed.
+    fn zeroes(&self, request: Option<&Request<'_>>) -> bool {
+        request.is_some_and(Request::is_zeroed) || self.config.hardening.zero == ZeroOn::EveryAllocation
+    }
+
+    /// Zeroes frames that were allocated for a request, or as a given range, if they must be zeroed.
+    #[inline]
+    pub(crate) fn zero_new(&self, request: Option<&Request<'_>>, first: Pfn, count: PageCount) {
+        if self.zeroes(request)
+            && let Some(contents) = self.platform.contents()
+        {
+            contents.fill(first, count, 0);
+        }
     }
 }
 
@@ -251,7 +256,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             Mode::Interleave => {
                 let cpu = self.platform.current_cpu();
-                let node = policy.target(cpu, &|at| usable.words()[at], turn);
+                let node = policy.target(cpu, &|at| usable.words[at], turn);
                 context.interleaved = node.is_some();
                 node
             }

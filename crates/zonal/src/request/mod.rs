@@ -155,7 +155,7 @@ impl<'a> Request<'a> {
         if policy.mode() == Mode::Local {
             return Self { flags, policy: None, near: None, ..self };
         }
-        Self { flags, policy: Some(policy), near: Some(policy.near()), ..self }
+        Self { flags, policy: Some(policy), near: Some(&policy.near), ..self }
     }
 
     /// Restricts the request to these nodes (a cpuset). Requests with [`Urgency::Atomic`] ignore this restriction.

@@ -52,8 +52,9 @@ pub struct Policy<'w, P: Platform> {
     weights: Option<&'w WeightTable<P>>,
     /// Nodes of a policy that prefers several nodes, in order; otherwise empty.
     order: &'w [NodeId],
-    /// Nodes from whose preferred zone any request may be served without a choice among nodes.
-    near: NodeMask,
+    /// Nodes from whose preferred zone any request may be served, if it is the preferred zone of the CPU: those of a binding
+    /// policy, the first of a policy that prefers nodes, and none of an interleaving policy.
+    pub(super) near: NodeMask,
     /// The turns of an interleaving policy.
     turns: Option<Turns<P>>,
 }
@@ -83,20 +84,11 @@ pub(crate) trait RequestPolicy: Sync {
     ///
     /// `usable` returns a word of the mask with all nodes that the request may use.
     fn next_usable_turn(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64) -> Option<NodeTurn>;
-    /// Returns the turn that a request on `cpu` used last.
-    fn last_turn(&self, cpu: CpuId) -> Option<NodeTurn>;
     /// Records that a request on `cpu` uses `turn`.
     fn use_turn(&self, cpu: CpuId, turn: NodeTurn);
 
     /// Returns the policy's node for `turn` of a request on `cpu` among the usable nodes.
-    fn target(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64, turn: Turn) -> Option<NodeId> {
-        let last = self.last_turn(cpu).filter(|last| turn == Turn::Last && is_in(last.node(), usable));
-        let found = last.or_else(|| self.next_usable_turn(cpu, usable))?;
-        if turn == Turn::Next {
-            self.use_turn(cpu, found);
-        }
-        Some(found.node())
-    }
+    fn target(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64, turn: Turn) -> Option<NodeId>;
 }
 
 /// The information about a machine's nodes that a policy needs; implemented by [`Allocator`](crate::Allocator).
@@ -160,7 +152,7 @@ struct Line<T>(T);
 
 impl<P: Platform> Turns<P> {
     fn new(nodes: &NodeMask) -> Self {
-        let words = nodes.words().iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+        let words = nodes.words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         Self { last: core::array::from_fn(|_| Line(P::U32::new(0))), nodes: nodes.len(), words }
     }
 
@@ -186,7 +178,7 @@ impl<P: Platform> Turns<P> {
         nodes: &NodeMask,
         usable: impl Fn(usize) -> u64,
     ) -> Option<NodeId> {
-        let words = nodes.words().get(..self.words)?;
+        let words = nodes.words.get(..self.words)?;
         let (mut at, mut mask) = after.map_or((0, u64::MAX), |node| (node.index() / 64, bits_above(node)));
         // The first word is visited twice: first its bits above `after`, in the end all of its bits.
         for _ in 0..=words.len() {
@@ -219,19 +211,6 @@ impl<'w, P: Platform> Policy<'w, P> {
         let near = if mode == Mode::Interleave { NodeMask::EMPTY } else { nodes };
         let turns = (mode == Mode::Interleave).then(|| Turns::new(&nodes));
         Self { mode, nodes, weights: None, order: &[], near, turns }
-    }
-
-    /// Returns how the policy chooses among its nodes.
-    pub(super) const fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// Returns the nodes from whose preferred zone any request may be served, if it is the preferred zone of the CPU.
-    ///
-    /// These are the nodes of a binding policy, the first node of a policy that prefers nodes, and no node of an
-    /// interleaving policy.
-    pub(super) const fn near(&self) -> &NodeMask {
-        &self.near
     }
 
     /// Creates a policy that starts at the requesting CPU's node and follows that node's fallback order.
@@ -375,7 +354,7 @@ impl<P: Platform> RequestPolicy for Policy<'_, P> {
                 return NodeTurn::new(node, number + 1);
             }
             // The next node is nearly always in the same word of the mask.
-            let word = self.nodes.words()[node.index() / 64];
+            let word = self.nodes.words[node.index() / 64];
             let above = word & bits_above(node);
             let found = if above == 0 && turns.words == 1 { word } else { above };
             let next = NodeId::from_index(node.index() / 64 * 64 + found.trailing_zeros() as usize % 64);
@@ -390,8 +369,14 @@ impl<P: Platform> RequestPolicy for Policy<'_, P> {
         self.turn_after_last(cpu, usable)
     }
 
-    fn last_turn(&self, cpu: CpuId) -> Option<NodeTurn> {
-        self.turns.as_ref()?.last(cpu)
+    fn target(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64, turn: Turn) -> Option<NodeId> {
+        let last = self.turns.as_ref()?.last(cpu);
+        let last = last.filter(|last| turn == Turn::Last && is_in(last.node(), usable));
+        let found = last.or_else(|| self.turn_after_last(cpu, usable))?;
+        if turn == Turn::Next {
+            self.use_turn(cpu, found);
+        }
+        Some(found.node())
     }
 
     fn use_turn(&self, cpu: CpuId, turn: NodeTurn) {
@@ -423,7 +408,7 @@ mod tests {
     }
 
     fn served(policy: &Policy<'_, Native>, cpu: u32, usable: &NodeMask, count: usize) -> Vec<u16> {
-        let next = || policy.target(CpuId::new(cpu), &|at| usable.words()[at], Turn::Next);
+        let next = || policy.target(CpuId::new(cpu), &|at| usable.words[at], Turn::Next);
         (0..count).map_while(|_| next()).map(NodeId::get).collect()
     }
 
@@ -436,7 +421,7 @@ mod tests {
         let usable = [0, 63, 1023].map(node).into_iter().collect();
         assert_eq!(served(&policy, 0, &usable, 4), [1023, 63, 1023, 63]);
         assert_eq!(served(&policy, 0, &NodeMask::EMPTY, 1), []);
-        let all = |at: usize| NodeMask::ALL.words()[at];
+        let all = |at: usize| NodeMask::ALL.words[at];
         let target = |turn| policy.target(CpuId::new(0), &all, turn);
         assert_eq!(
             [Turn::Last, Turn::Upcoming, Turn::Upcoming].map(target),

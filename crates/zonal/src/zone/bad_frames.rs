@@ -256,22 +256,12 @@ impl<'m, P: Platform> Zone<'m, P> {
         if !has_bad {
             return self.frames.mark_parts(run, order, kind);
         }
-        let mark = |(first, order): (u32, Order)| {
-            let part = Run { first, count: order.pages().get() };
-            self.mark_part(part, FrameState::Allocated(order, kind));
-        };
-        // The first part last, as in `mark_parts`.
-        let mut parts = run.blocks(order);
-        let head = parts.next();
-        parts.for_each(mark);
-        head.into_iter().for_each(mark);
-    }
-
-    /// Marks a part of a run that is being split: as watched if it has a frame to retire, otherwise as `block`.
-    fn mark_part(&self, part: Run, block: FrameState) {
-        let table = self.bad_table();
-        let state = if table.adopt(part, block) { FrameState::Watched } else { block };
-        self.frames.set(part.first, state);
+        for (first, order) in run.blocks_head_last(order) {
+            let (part, block) =
+                (Run { first, count: order.pages().get() }, FrameState::Allocated(order, kind));
+            let table = self.bad_table();
+            self.frames.set(first, if table.adopt(part, block) { FrameState::Watched } else { block });
+        }
     }
 
     fn check_watched(

@@ -31,22 +31,22 @@ all_zero! {
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
         /// The reasons to limit pagesets to few frames: the number of reclaims under way, plus the bits of
         /// `Shortness`. All are in one cell, so that a free reads only this cell.
-        pub(crate) held_down: (line u64),
+        pub(super) held_down: (line u64),
         /// The last failure of node reclaim for each order class, as words of
         /// [`FailedReclaim`](crate::reclaim::failed).
         pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
         /// Order classes for which the zone may have full bits in a zonelist cache.
         pub(crate) marked: u64,
         /// Number of blocks that have entered quarantine since the start, and number that have left it.
-        pub(crate) quarantine_in: u64,
-        pub(crate) quarantine_out: u64,
+        pub(super) quarantine_in: u64,
+        pub(super) quarantine_out: u64,
         /// Frames in quarantine.
-        pub(crate) quarantine_frames: u64,
+        pub(super) quarantine_frames: u64,
         /// Number of searches for a range to empty (`reclaim/by_range.rs`).
         pub(crate) searches: u64,
-        pub(crate) fences: {FenceCells<P>},
-        pub(crate) claims: {ClaimCells<P>},
-        pub(crate) bad_frames: {BadFrameCells<P>},
+        pub(super) fences: {FenceCells<P>},
+        pub(super) claims: {ClaimCells<P>},
+        pub(super) bad_frames: {BadFrameCells<P>},
     }
 }
 
@@ -60,13 +60,13 @@ all_zero! {
         pub(crate) reserve: [u64; ZoneKind::COUNT],
         /// Approximate count of free frames below which a check uses the exact count; 0 means never.
         pub(crate) drift_mark: u64,
-        pub(crate) threshold: {ThresholdCells<P>},
+        pub(super) threshold: {ThresholdCells<P>},
         pub(crate) batch: u64,
         /// Limits of `pageset.high`: first for CPUs of the zone's node, then for other CPUs.
         pub(crate) high_min: [u64; 2],
         pub(crate) high_max: [u64; 2],
         /// Number of fences (`zone/fences.rs`); while there are any, the zone's pagesets are closed.
-        pub(crate) fences: u64,
+        pub(super) fences: u64,
     }
 }
 
@@ -76,10 +76,10 @@ all_zero! {
     /// Invariants: fences do not overlap; `held` is the number of a fence's frames in state `Fenced`, and 0 for an unused
     /// slot. Only the holder of the lock for run-time changes changes `range`. A free sees a change, because the change is
     /// followed by an acquisition of each area's lock.
-    pub(crate) struct FenceCells<P> {
+    pub(super) struct FenceCells<P> {
         /// Words of ranges (`zone/fences.rs`); 0 is an unused slot. A range is one word, so that a free reads it whole.
-        pub(crate) range: [u64; FENCES_MAX],
-        pub(crate) held: [u64; FENCES_MAX],
+        pub(super) range: [u64; FENCES_MAX],
+        pub(super) held: [u64; FENCES_MAX],
     }
 }
 
@@ -88,10 +88,10 @@ all_zero! {
     ///
     /// Invariants: claims do not overlap, and every frame in state `Claimed` is within a claim. Only the holder of the
     /// lock changes `range`.
-    pub(crate) struct ClaimCells<P> {
-        pub(crate) lock: lock,
+    pub(super) struct ClaimCells<P> {
+        pub(super) lock: lock,
         /// Words of ranges, as those of fences; 0 is an unused slot.
-        pub(crate) range: [u64; CLAIMS_MAX],
+        pub(super) range: [u64; CLAIMS_MAX],
     }
 }
 
@@ -100,11 +100,11 @@ all_zero! {
     ///
     /// Invariants while the lock is free: `pending` is the number of entries that are not 0, and a block is watched if
     /// and only if an entry for one of its frames has the block's state.
-    pub(crate) struct BadFrameCells<P> {
-        pub(crate) lock: lock,
+    pub(super) struct BadFrameCells<P> {
+        pub(super) lock: lock,
         /// Words of entries (`zone/bad_frames.rs`); 0 is an unused entry.
-        pub(crate) entries: [u64; PENDING_MAX],
-        pub(crate) pending: u64,
-        pub(crate) retired: u64,
+        pub(super) entries: [u64; PENDING_MAX],
+        pub(super) pending: u64,
+        pub(super) retired: u64,
     }
 }

@@ -62,6 +62,15 @@ impl ZoneItem {
         Self::NumaLocal,
         Self::NumaOther,
     ];
+
+    /// Returns the two items that count a served block: whether its node was preferred, and whether the CPU is on that node.
+    #[inline]
+    pub(crate) const fn of_served(is_hit: bool, is_local: bool) -> [Self; 2] {
+        [
+            if is_hit { Self::NumaHit } else { Self::NumaMiss },
+            if is_local { Self::NumaLocal } else { Self::NumaOther },
+        ]
+    }
 }
 
 impl Item for ZoneItem {
@@ -125,22 +134,13 @@ all_zero! {
     ///
     /// Invariant: `overstep <= threshold / 2` in both pairs.
     #[repr(C)]
-    pub(crate) struct ThresholdCells<P> {
+    pub(super) struct ThresholdCells<P> {
         word: u64,
     }
 }
 
 /// One running background worker in the count.
 const AWAKE: u64 = 1 << 32;
-
-/// The thresholds of a zone or node; a threshold of zero sends every count to the totals.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Thresholds {
-    /// Threshold while no background worker runs.
-    pub(crate) rest: u8,
-    /// Threshold while background reclaim of the node runs.
-    pub(crate) pressed: u8,
-}
 
 /// A threshold with its overstep, in the lowest 16 bits.
 ///
@@ -205,16 +205,10 @@ pub(crate) struct ZonedCounters<'m, P: Platform, I> {
     items: PhantomData<I>,
 }
 
-impl<P: Platform, I> Clone for ZonedCounters<'_, P, I> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform, I> Copy for ZonedCounters<'_, P, I> {}
+copy_view!(ZonedCounters<I>);
 
 impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
-    pub(crate) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m ThresholdCells<P>) -> Self {
+    pub(super) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m ThresholdCells<P>) -> Self {
         Self { totals, shared: None, threshold, machine: None, items: PhantomData }
     }
 
@@ -244,12 +238,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         Self { machine, ..self }
     }
 
-    /// Adds one to the item in the CPU's word.
-    #[inline]
-    pub(crate) fn increment(&self, word: &P::U64, item: I, guard: &impl CpuGuard) {
-        self.update(word, guard, |counts| counts.increment(item));
-    }
-
     /// Adds `amount` to the item in the CPU's word.
     #[inline]
     pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
@@ -272,8 +260,8 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Adds `amount` to a CPU's `difference`, moves the excess to the totals, and returns the new difference.
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
-        let sum = difference.wrapping_add(amount);
-        let left = self.remainder_of(sum, amount);
+        let (sum, threshold) = (difference.wrapping_add(amount), self.threshold.in_force());
+        let left = remainder_of(sum, amount, threshold.most().into(), threshold.overstep().into());
         if left != sum {
             self.fold_lane(item.lane(), sum.wrapping_sub(left));
         }
@@ -289,13 +277,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
             items.into_iter().for_each(|item| self.fold_lane(item.lane(), sum - left));
         }
         left
-    }
-
-    /// Returns the difference that stays on a CPU when the addition of `amount` has made it `sum`.
-    #[inline]
-    pub(crate) fn remainder_of(&self, sum: i64, amount: i64) -> i64 {
-        let threshold = self.threshold.in_force();
-        remainder_of(sum, amount, i64::from(threshold.most()), i64::from(threshold.overstep()))
     }
 
     /// Returns the overstep in force.
@@ -352,10 +333,10 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         folds.store(folds.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Sets both thresholds, with the oversteps of `fold`, regardless of running workers.
+    /// Sets the threshold at rest and the one under pressure, with the oversteps of `fold`, regardless of running workers.
     ///
     /// Only one thread at a time may call this function.
-    pub(crate) fn set_thresholds(&self, thresholds: Thresholds, fold: FoldRule) {
+    pub(crate) fn set_thresholds(&self, [rest, pressed]: [u8; 2], fold: FoldRule) {
         let pair = |most: u8| {
             assert!(most <= MAX_STAT_THRESHOLD, "a threshold of {most} does not fit its lane");
             let overstep = match fold {
@@ -364,7 +345,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
             };
             u64::from(most) | u64::from(overstep) << 8
         };
-        let values = pair(thresholds.rest) | pair(thresholds.pressed) << 16;
+        let values = pair(rest) | pair(pressed) << 16;
         // An addition preserves the worker count in the upper bits, even if that count changes concurrently.
         let before = self.threshold.word.load(Relaxed) % AWAKE;
         self.threshold.word.fetch_add(values.wrapping_sub(before), Relaxed);
@@ -428,17 +409,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 }
 
-/// Returns an approximate value over all of `zones`.
-///
-/// There is no machine-wide total of the zones' counters, because each fold of each CPU would write it, and all CPUs
-/// would contend for its cache line.
-pub(crate) fn approximate_over<'m, P: Platform + 'm, I: Item + 'm>(
-    zones: impl Iterator<Item = ZonedCounters<'m, P, I>>,
-    item: I,
-) -> u64 {
-    not_negative(zones.map(|zone| zone.total(item)).sum())
-}
-
 /// Subtracts `amount` from the bits `field` of a cell, unless they hold less: a recovery may have made them 0.
 pub(super) fn subtract<P: Platform>(cell: &P::U64, amount: u64, field: u64) {
     let mut found = cell.load(Relaxed); // relaxed, as below: the fields are hints
@@ -477,15 +447,9 @@ pub(crate) struct Counts<'c, 'm, P: Platform, I> {
 }
 
 impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
-    /// Adds one to `item`.
-    #[inline]
-    pub(crate) fn increment(&mut self, item: I) {
-        self.add(item, 1);
-    }
-
     /// Adds `amount` to `item`.
     #[inline]
-    pub(super) fn add(&mut self, item: I, amount: i64) {
+    pub(crate) fn add(&mut self, item: I, amount: i64) {
         let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
         self.lanes = self.lanes.with(item.lane(), left as i8);
     }

@@ -172,7 +172,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             self.counters().add_total(ZoneItem::Free, (run.count - of_run.0) as i64);
             kept.0 += of_run.0;
         };
-        if self.free_areas.take_steps(run.first, run.count, left, freed) { Ok(()) } else { Err(kept) }
+        if self.free_areas.take_steps(run, left, freed) { Ok(()) } else { Err(kept) }
     }
 
     /// Moves frames that were just freed from the buddy to the fences that contain them.
@@ -259,7 +259,7 @@ pub(crate) fn overlap(one: Run, other: Run) -> Option<Run> {
 }
 
 /// Divides a range at multiples of [`STEP`], so that each step is within one area.
-fn steps(run: Run) -> impl Iterator<Item = Run> {
+pub(super) fn steps(run: Run) -> impl Iterator<Item = Run> {
     let (first, end) = (u64::from(run.first), run.end());
     (first / STEP..end.div_ceil(STEP)).map(move |step| {
         let start = (step * STEP).max(first);

@@ -4,7 +4,6 @@
 //! its frames is managed. The bytes of absent sections are therefore never written. Related files: `zone/frame_state.rs`
 //! encodes the states, `alloc/serve.rs`, `alloc/release.rs` and `alloc/freed.rs` change the states of blocks.
 
-use core::cell::Cell;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -73,24 +72,6 @@ pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree
         }
     }
     mark_freed(cell, allocated, CACHED_PAGE, invalid_free)
-}
-
-/// Marks the allocated block with this state as cached, for a free with `order`; returns the block's kind.
-///
-/// # Errors
-/// Returns the state found if it is not the state of an allocated block with this order.
-#[inline(always)]
-pub(super) fn release_block<A: Atomic<u8>>(
-    cell: &A,
-    order: Order,
-    invalid_free: InvalidFree,
-) -> Result<PageKind, u8> {
-    let byte = cell.load(Relaxed); // relaxed: the exchange checks again, or the caller owns the block
-    if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & CACHED == CACHED {
-        return Err(byte);
-    }
-    mark_freed(cell, byte, FrameState::Cached(order).encode(), invalid_free)?;
-    Ok(kind_of(byte))
 }
 
 /// Marks a cached block, which the caller has removed from a pageset, as allocated; returns `false` if it has another
@@ -224,7 +205,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     /// Marks a quarantined block as cached; returns its kind, or `None` if it is no longer quarantined.
-    pub(crate) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
+    pub(super) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
         let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };
         let from = FrameState::Quarantined(order, kind);
         (known == order && self.step(frame, from, FrameState::Cached(order))).then_some(kind)
@@ -268,7 +249,12 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         order: Order,
         invalid_free: InvalidFree,
     ) -> Result<PageKind, FrameState> {
-        release_block(self.cell(frame), order, invalid_free).map_err(|_| self.state(frame))
+        let cell = self.cell(frame);
+        let byte = cell.load(Relaxed); // relaxed: the exchange checks again, or the caller owns the block
+        let is_block = byte & (ORDER_MASK | QUARANTINED) == order.get() + 1 && byte & CACHED != CACHED;
+        let cached = FrameState::Cached(order).encode();
+        let is_marked = is_block && mark_freed(cell, byte, cached, invalid_free).is_ok();
+        if is_marked { Ok(kind_of(byte)) } else { Err(self.state(frame)) }
     }
 
     /// Reverts the release of a block, which the caller has not yet pushed onto a stack: marks it as allocated.
@@ -332,16 +318,15 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Returns how many of `count` frames from `first` are managed.
     pub(crate) fn count_managed(&self, first: u32, count: u64) -> u64 {
-        let total = Cell::new(0);
+        let mut total = 0;
         self.for_each_section(first, count, |section, _, part| {
             if self.is_present(section) {
                 let bytes = &self.states[part.start as usize..part.end as usize];
                 // Relaxed: an observation only.
-                let managed = bytes.iter().filter(|cell| cell.load(Relaxed) != NOT_MANAGED).count();
-                total.set(total.get() + managed as u64);
+                total += bytes.iter().filter(|cell| cell.load(Relaxed) != NOT_MANAGED).count() as u64;
             }
         });
-        total.get()
+        total
     }
 
     /// Marks `count` frames from `first` as managed and free.
@@ -380,7 +365,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Calls `each` for every section in a range of frames.
     ///
     /// The arguments are the number of the section, all its frames, and its frames in the range.
-    fn for_each_section(&self, first: u32, count: u64, each: impl Fn(u64, Range<u64>, Range<u64>)) {
+    fn for_each_section(&self, first: u32, count: u64, mut each: impl FnMut(u64, Range<u64>, Range<u64>)) {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         for section in start / SECTION..end.div_ceil(SECTION) {
             let whole = section * SECTION..((section + 1) * SECTION).min(self.states.len() as u64);

@@ -11,14 +11,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::shape::BuddyShape;
 use crate::buddy::verify::BuddyFault;
-use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::buddy::word_batch::BATCH_MAX;
 use crate::buddy::{Buddy, BuddyCounts};
+use crate::config::Config;
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::cells::all_zero;
 use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::units::{CpuId, MAX_CPUS, Order};
+use crate::units::{MAX_CPUS, Order};
 use crate::zone::processes::Holders;
 
 /// Maximum number of areas in a zone. While CPUs that share a zone are at most as many, none shares its preferred area.
@@ -42,7 +43,7 @@ pub(super) const AREA_FRAMES_MIN: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeAreasShape {
     pub(super) frames_log2: u32,
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Number of areas that a CPU has: its preferred area and the areas directly after it.
     own: usize,
     /// Number of cells in each area except the last.
@@ -52,38 +53,19 @@ pub(crate) struct FreeAreasShape {
     last: BuddyShape,
 }
 
-/// The properties of a zone from which its shape is computed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FreeAreasPlan {
-    /// Frames from the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
-    pub(crate) frames: u64,
-    pub(crate) max_order: Order,
-    /// Smallest order of *large* blocks, which are split only if necessary.
-    pub(crate) large: Order,
-    /// Number of CPUs that share the zone.
-    pub(crate) cpus: usize,
-    /// Minimum number of frames that an area should have.
-    pub(crate) frames_min: u64,
-}
-
 impl FreeAreasShape {
     /// Computes the areas of a zone: a few for each CPU, each with at least the plan's minimum of frames.
-    pub(crate) fn new(plan: &FreeAreasPlan) -> Self {
-        let FreeAreasPlan { frames, max_order, large, .. } = *plan;
-        let wanted = (plan.cpus.max(1) * AREAS_PER_CPU).min(AREAS_MAX) as u64;
-        let least = plan.frames_min.clamp(AREA_FRAMES_MIN, ZONE_FRAMES_MAX).max(max_order.pages().get());
+    pub(crate) fn new(frames: u64, cpus: usize, config: &Config) -> Self {
+        let (max_order, large, least) = (config.max_order, config.huge_order(), config.free_area_min.get());
+        let wanted = (cpus.max(1) * AREAS_PER_CPU).min(AREAS_MAX) as u64;
+        let least = least.clamp(AREA_FRAMES_MIN, ZONE_FRAMES_MAX).max(max_order.pages().get());
         let length = frames.div_ceil(wanted).max(least).next_power_of_two();
         let count = frames.div_ceil(length).max(1);
         let inner = BuddyShape::new(length.min(frames), max_order);
         let last = BuddyShape::new(frames - (count - 1) * length, max_order);
         let (count, stride) = (count as usize, inner.cells());
-        let own = (count / plan.cpus.max(1)).max(1);
+        let own = (count / cpus.max(1)).max(1);
         Self { frames_log2: length.trailing_zeros(), count, own, stride, large, inner, last }
-    }
-
-    /// Returns the number of areas.
-    pub(crate) const fn count(&self) -> usize {
-        self.count
     }
 
     /// Returns the number of cells in all buddies.
@@ -98,7 +80,7 @@ all_zero! {
     #[repr(C, align(64))]
     pub(crate) struct FreeAreaCells<P> {
         lock: lock,
-        pub(crate) counts: {BuddyCounts<P>},
+        pub(super) counts: {BuddyCounts<P>},
     }
 }
 
@@ -130,7 +112,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         shape: &'m FreeAreasShape,
         holders: Holders<'m, P>,
     ) -> Self {
-        assert!(heads.len() == shape.count() && cells.len() == shape.cells());
+        assert!(heads.len() == shape.count && cells.len() == shape.cells());
         Self { heads, cells, shape, holders }
     }
 
@@ -140,12 +122,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         // The division uses 32 bits, because 64-bit division is slow.
         const { assert!(MAX_CPUS as u64 * AREAS_MAX as u64 <= u32::MAX as u64) };
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
-    }
-
-    /// Returns the preferred area of a CPU that the machine does not have.
-    #[cold]
-    pub(super) fn preferred_of_unknown(&self, cpu: CpuId) -> usize {
-        cpu.index() % self.shape.count
     }
 
     /// Allocates a block of `order`, from the area `preferred` or the areas after it if possible; returns its first
@@ -198,37 +174,19 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         sink: &mut impl FnMut(u32),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        let first = self.first_for(order, preferred);
-        let mut came = self.take_blocks_of(first, order, want, sink, leaving);
-        for at in self.from(preferred).filter(|&at| at != first) {
-            if came == want {
-                break;
+        let (first, mut came) = (self.first_for(order, preferred), 0);
+        for at in core::iter::once(first).chain(self.from(preferred).filter(|&at| at != first)) {
+            if came < want && self.counts(at).has_block(order) {
+                let (area, before) = (self.enter(at), came);
+                while came < want
+                    && let Some(frame) = self.take_in(&area, order)
+                {
+                    sink(frame);
+                    came += 1;
+                }
+                leaving(came - before);
             }
-            came += self.take_blocks_of(at, order, want - came, sink, leaving);
         }
-        came
-    }
-
-    fn take_blocks_of(
-        &self,
-        at: usize,
-        order: Order,
-        want: u32,
-        sink: &mut impl FnMut(u32),
-        leaving: &mut impl FnMut(u32),
-    ) -> u32 {
-        if !self.counts(at).has_block(order) {
-            return 0;
-        }
-        let area = self.enter(at);
-        let mut came = 0;
-        while came < want
-            && let Some(frame) = self.take_in(&area, order)
-        {
-            sink(frame);
-            came += 1;
-        }
-        leaving(came);
         came
     }
 
@@ -244,41 +202,23 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         sink: &mut impl FnMut(u32, u64),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        let (want, most) = (*range.start().min(range.end()), *range.end());
-        let first = self.first_for(Order::PAGE, preferred);
-        let mut came = self.take_pages_of(first, want..=most, sink, leaving);
-        // Other areas are used for one batch only. As each word has a frame at least, all words then fit the batch.
-        let want = want.min(BATCH_MAX as u32);
-        if came < want {
-            for at in self.from(preferred).filter(|&at| at != first) {
-                came += self.take_pages_of(at, want - came..=most - came, sink, leaving);
-                if came >= want {
-                    break;
-                }
+        let (mut want, most) = (*range.start().min(range.end()), *range.end());
+        let (first, mut came) = (self.first_for(Order::PAGE, preferred), 0);
+        for at in core::iter::once(first).chain(self.from(preferred).filter(|&at| at != first)) {
+            if came < want && self.counts(at).has_block(Order::PAGE) {
+                let area = self.enter(at);
+                let mut place = |word, frames| {
+                    self.holders.set_in_word(area.first + word, frames, self.holders.process());
+                    sink(area.first + word, frames);
+                };
+                let taken = area.buddy.take_pages(&area.held, want - came, most - came, &mut place);
+                leaving(taken);
+                came += taken;
             }
+            // Other areas are used for one batch only. As each word has a frame at least, all words then fit the batch.
+            want = want.min(BATCH_MAX as u32);
         }
         came
-    }
-
-    #[inline]
-    fn take_pages_of(
-        &self,
-        at: usize,
-        range: RangeInclusive<u32>,
-        sink: &mut impl FnMut(u32, u64),
-        leaving: &mut impl FnMut(u32),
-    ) -> u32 {
-        if !self.counts(at).has_block(Order::PAGE) {
-            return 0;
-        }
-        let area = self.enter(at);
-        let mut place = |word, frames| {
-            self.holders.take_word(area.first + word, frames);
-            sink(area.first + word, frames);
-        };
-        let taken = area.buddy.take_pages(&area.held, *range.start(), *range.end(), &mut place);
-        leaving(taken);
-        taken
     }
 
     /// Frees the block of `order` at `frame`; returns `false` when [`Buddy::free`] refuses it.
@@ -320,21 +260,21 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Frees the frames of a batch, area by area; returns how many were refused because they were free already.
-    pub(crate) fn merge_batch(&self, batch: &WordBatch) -> u64 {
+    pub(crate) fn merge_batch(&self, words: &[(u32, u64)]) -> u64 {
         const NONE: u8 = u8::MAX;
         // The words of each area form a list, so that the function visits each word only twice.
         let (mut first, mut next) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX]);
-        for (slot, (word, _)) in batch.iter().enumerate() {
-            next[slot] = core::mem::replace(&mut first[self.area_of(word)], slot as u8);
+        for (slot, word) in words.iter().enumerate().filter(|(_, word)| word.1 != 0) {
+            next[slot] = core::mem::replace(&mut first[self.area_of(word.0)], slot as u8);
         }
         let mut refused = 0;
-        for at in batch.iter().map(|(word, _)| self.area_of(word)) {
+        for at in words.iter().map(|word| self.area_of(word.0)) {
             let mut slot = usize::from(core::mem::replace(&mut first[at], NONE));
             let area = (slot < BATCH_MAX).then(|| self.enter(at));
             while let (Some(area), true) = (&area, slot < BATCH_MAX) {
-                let (word, frames) = batch.word(slot);
+                let (word, frames) = words[slot];
                 refused += area.merge_word(word, frames);
-                self.holders.give_word(word, frames);
+                self.holders.set_in_word(word, frames, Holders::<P>::NO_HOLDER);
                 slot = usize::from(next[slot]);
             }
         }
@@ -351,7 +291,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         for words in words.chunk_by(of_one_area) {
             let area = self.enter(self.area_of(words[0].0));
             refused += words.iter().map(|&(first, frames)| area.merge_word(first, frames)).sum::<u64>();
-            words.iter().for_each(|&(first, frames)| self.holders.give_word(first, frames));
+            for &(first, frames) in words {
+                self.holders.set_in_word(first, frames, Holders::<P>::NO_HOLDER);
+            }
         }
         refused
     }
@@ -398,14 +340,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// block although other areas have smaller suitable blocks.
     #[inline]
     fn first_for(&self, order: Order, preferred: usize) -> usize {
-        if self.is_good(order, preferred) { preferred } else { self.best(order, preferred) }
-    }
-
-    /// Whether the preferred area can provide a block of `order` without splitting a much larger block.
-    #[inline]
-    fn is_good(&self, order: Order, preferred: usize) -> bool {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
-        self.counts(preferred).fit(order) <= few.max(order.get().into())
+        let is_good = self.counts(preferred).fit(order) <= few.max(order.get().into());
+        if is_good { preferred } else { self.best(order, preferred) }
     }
 
     /// Returns the area to use for a block of `order` when the preferred area would split a much larger block.

@@ -9,13 +9,14 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::config::Config;
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::cells::AllZero;
 use crate::platform::cpu_local::TryLock;
 use crate::platform::{Platform, RawLock, SpinLock};
 use crate::testing::{Random, cells};
-use crate::units::{CpuId, Moment, Order};
-use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
+use crate::units::{CpuId, Moment, Order, PageCount};
+use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasShape};
 use crate::zone::processes::Holders;
 use crate::zone::runs::Run;
 
@@ -73,19 +74,19 @@ fn order(order: u8) -> Order {
 }
 
 fn shape(frames: u64, max_order: u8, cpus: usize) -> FreeAreasShape {
-    FreeAreasShape::new(&FreeAreasPlan {
-        frames,
-        max_order: order(max_order),
-        large: order(9),
-        cpus,
-        frames_min: 0,
-    })
+    shape_with(frames, max_order, cpus, 0)
+}
+
+fn shape_with(frames: u64, max_order: u8, cpus: usize, frames_min: u64) -> FreeAreasShape {
+    let free_area_min = PageCount::new(frames_min);
+    let config = Config { max_order: order(max_order), free_area_min, ..Config::default() };
+    FreeAreasShape::new(frames, cpus, &config)
 }
 
 /// Creates free areas with their own metadata, which is leaked because tests are short.
 fn areas(shape: FreeAreasShape) -> FreeAreas<'static, Watched> {
     let shape = Box::leak(Box::new(shape));
-    let heads: Vec<FreeAreaCells<Watched>> = (0..shape.count()).map(|_| FreeAreaCells::all_zero()).collect();
+    let heads: Vec<FreeAreaCells<Watched>> = (0..shape.count).map(|_| FreeAreaCells::all_zero()).collect();
     FreeAreas::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape, Holders::new(&[], &[], 0))
 }
 
@@ -108,7 +109,7 @@ impl Pair {
             max_order,
             random: Random::new(seed),
         };
-        assert!(shape.count() > 1, "several regions are the point");
+        assert!(shape.count > 1, "several regions are the point");
         pair
     }
 
@@ -249,9 +250,9 @@ impl Pair {
                 self.set(frame, 1, true);
             }
         }
-        assert_eq!(self.areas.merge_batch(&batch), 0);
-        let again: u32 = batch.iter().map(|(_, frames)| frames.count_ones()).sum();
-        assert_eq!(self.areas.merge_batch(&batch), u64::from(again), "freed twice");
+        assert_eq!(self.areas.merge_batch(batch.words()), 0);
+        let again: u32 = batch.words().iter().map(|(_, frames)| frames.count_ones()).sum();
+        assert_eq!(self.areas.merge_batch(batch.words()), u64::from(again), "freed twice");
     }
 
     /// Allocates a range if all its frames are free, then frees it if none of them is. The range may span areas.
@@ -266,7 +267,7 @@ impl Pair {
         let change = Cell::new(0);
         let left = |count| change.set(change.get() - count as i64);
         let freed = |_: &_, run: Run| change.set(change.get() + run.count as i64);
-        assert_eq!(self.areas.take_steps(start as u32, count as u64, left, freed), all);
+        assert_eq!(self.areas.take_steps(Run { first: start as u32, count: count as u64 }, left, freed), all);
         assert_eq!(change.get(), if all { -(count as i64) } else { 0 });
         if all {
             self.set(start as u32, count as u64, false);
@@ -418,7 +419,7 @@ fn a_cpu_allocates_from_its_preferred_area_and_keeps_large_blocks_whole() {
 #[test]
 fn a_cpu_splits_the_smallest_block_of_its_own_areas() {
     let areas = areas(shape(4 * 4096, 10, 1));
-    assert_eq!(areas.shape.count(), 4, "all of them the one CPU's own");
+    assert_eq!(areas.shape.count, 4, "all of them the one CPU's own");
     // A block of order 10 is free in the preferred area. One block each of orders 9, 4 and 7 is free in the CPU's other
     // areas.
     for (area, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
@@ -434,16 +435,7 @@ fn a_cpu_splits_the_smallest_block_of_its_own_areas() {
 
 #[test]
 fn free_areas_for_every_zone() {
-    let count = |frames, max_order, cpus, frames_min| {
-        FreeAreasShape::new(&FreeAreasPlan {
-            frames,
-            max_order: order(max_order),
-            large: order(9),
-            cpus,
-            frames_min,
-        })
-        .count()
-    };
+    let count = |frames, max_order, cpus, frames_min| shape_with(frames, max_order, cpus, frames_min).count;
     assert_eq!(count(1, 10, 1, 1 << 14), 1);
     assert_eq!(count(1 << 14, 10, 128, 1 << 14), 1);
     assert_eq!(count(1 << 20, 10, 2, 1 << 14), 8);
@@ -455,10 +447,10 @@ fn free_areas_for_every_zone() {
     for frames in [1, 63, 64, 4095, 4096, 4097, 70_000, (1 << 20) + 65, ZONE_FRAMES_MAX] {
         for cpus in [1, 3, 64, 1000] {
             let shape = shape(frames, 10, cpus);
-            assert!((1..=128).contains(&shape.count()) && shape.cells() as u64 * 8 <= frames / 4 + 4096);
-            if shape.count() > 1 {
-                let areas = 0..shape.count();
-                let preferred = (0..cpus).map(|rank| (rank, rank % cpus * shape.count() / cpus));
+            assert!((1..=128).contains(&shape.count) && shape.cells() as u64 * 8 <= frames / 4 + 4096);
+            if shape.count > 1 {
+                let areas = 0..shape.count;
+                let preferred = (0..cpus).map(|rank| (rank, rank % cpus * shape.count / cpus));
                 assert!(preferred.clone().all(|(_, preferred)| areas.contains(&preferred)));
             }
         }

@@ -8,7 +8,8 @@ use core::ops::Range;
 use crate::buddy::ranges::Sought;
 use crate::platform::Platform;
 use crate::units::Order;
-use crate::zone::free_areas::{AREA_FRAMES_MIN, Entered, FreeAreas};
+use crate::zone::fences::steps;
+use crate::zone::free_areas::{Entered, FreeAreas};
 use crate::zone::runs::Run;
 
 /// Frames that are searched under one hold of an area's lock.
@@ -73,26 +74,17 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let align = align.pages().get();
         let mut at = within.start.next_multiple_of(align);
         while at + count <= within.end {
-            let free = self.unused_until(at, at + count);
+            let free = self.same_until(at, at + count, Sought::Free);
             if free == at + count {
                 return Some(at as u32);
             }
-            at = self.used_until(free, within.end).next_multiple_of(align);
+            at = self.same_until(free, within.end, Sought::Used).next_multiple_of(align);
         }
         None
     }
 
-    /// Returns the end of the free frames from `from` on, at most `end`.
-    pub(crate) fn unused_until(&self, from: u64, end: u64) -> u64 {
-        self.same_until(from, end, Sought::Free)
-    }
-
-    /// Returns the end of the frames from `from` on that are not free, at most `end`.
-    pub(crate) fn used_until(&self, from: u64, end: u64) -> u64 {
-        self.same_until(from, end, Sought::Used)
-    }
-
-    fn same_until(&self, from: u64, end: u64, sought: Sought) -> u64 {
+    /// Returns the end of the frames from `from` on that are all free, or all used, at most `end`.
+    pub(crate) fn same_until(&self, from: u64, end: u64, sought: Sought) -> u64 {
         for (at, first, count) in self.pieces(from, end - from) {
             let until = u64::from(first) + count;
             let same = self.enter(at).same_until(first.into(), until, sought);
@@ -138,27 +130,20 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     #[must_use]
     pub(super) fn take_steps(
         &self,
-        first: u32,
-        count: u64,
+        run: Run,
         left: impl Fn(u64),
         mut freed: impl FnMut(&Entered<'m, P>, Run),
     ) -> bool {
-        const STEP: u64 = AREA_FRAMES_MIN;
-        let (first, end) = (u64::from(first), u64::from(first) + count);
-        let steps = (first / STEP..end.div_ceil(STEP)).map(|step| {
-            let (start, stop) = ((step * STEP).max(first), ((step + 1) * STEP).min(end));
-            (start as u32, stop - start)
-        });
-        for (step, (start, len)) in steps.clone().enumerate() {
-            let area = self.enter(self.area_of(start));
-            if area.buddy.take_range(&area.held, start - area.first, len) {
-                self.holders.take(start, len);
-                left(len);
+        for step in steps(run) {
+            let area = self.enter(self.area_of(step.first));
+            if area.buddy.take_range(&area.held, step.first - area.first, step.count) {
+                self.holders.take(step.first, step.count);
+                left(step.count);
                 continue;
             }
             drop(area);
-            for (first, count) in steps.clone().take(step) {
-                let is_added = self.add_pieces(Run { first, count }, &mut freed);
+            for taken in steps(run).take_while(|taken| taken.first < step.first) {
+                let is_added = self.add_pieces(taken, &mut freed);
                 assert!(is_added, "frames allocated by an earlier step are free");
             }
             return false;

@@ -3,10 +3,10 @@
 //! Related files: `zone/owned_blocks.rs` has the owners, `zone/free_areas.rs` the areas, `pageset/drain.rs` drains pagesets.
 
 use crate::buddy::owned_words::{BLOCK, BLOCK_FRAMES, BLOCK_WORDS, OwnedWords};
-use crate::buddy::word_batch::WordBatch;
 use crate::platform::Platform;
 use crate::units::Order;
 use crate::zone::Zone;
+use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Merged;
 
 impl<'m, P: Platform> Zone<'m, P> {
@@ -38,36 +38,23 @@ impl<'m, P: Platform> Zone<'m, P> {
         Some(each.fold(Merged::default(), Merged::plus))
     }
 
-    /// Frees words to the owners of their blocks, or else to the free areas.
-    pub(crate) fn merge_words(&self, words: &mut [(u32, u64)]) -> Merged {
+    /// Frees words to the owners of their blocks, and the others to the free areas, which `rest` does.
+    pub(crate) fn merge_words(
+        &self,
+        words: &mut [(u32, u64)],
+        rest: impl FnOnce(&FreeAreas<'m, P>, &[(u32, u64)]) -> u64,
+    ) -> Merged {
         let mut merged = Merged::default();
-        let words_of_owners =
-            if !P::OWNS_BLOCKS || self.owned.cpus.is_empty() { &mut [][..] } else { &mut *words };
-        for (first, frames) in words_of_owners {
-            if let Some(to_owner) = self.merge_word_into_owned(*first, *frames) {
-                merged = merged.plus(to_owner);
-                *frames = 0;
+        if P::OWNS_BLOCKS && !self.owned.cpus.is_empty() {
+            for (first, frames) in words.iter_mut() {
+                if let Some(to_owner) = self.merge_word_into_owned(*first, *frames) {
+                    merged = merged.plus(to_owner);
+                    *frames = 0;
+                }
             }
         }
         let count: u64 = words.iter().map(|(_, frames)| u64::from(frames.count_ones())).sum();
-        let refused = self.free_areas.merge_words(words);
-        merged.plus(Merged { free: count - refused, refused })
-    }
-
-    /// Frees a batch to the owners of its blocks, or else to the free areas.
-    pub(crate) fn merge_batch(&self, batch: &mut WordBatch) -> Merged {
-        let mut merged = Merged::default();
-        if P::OWNS_BLOCKS && !self.owned.cpus.is_empty() {
-            batch.retain(|first, frames| match self.merge_word_into_owned(first, frames) {
-                Some(to_owner) => {
-                    merged = merged.plus(to_owner);
-                    false
-                }
-                None => true,
-            });
-        }
-        let count: u64 = batch.iter().map(|(_, frames)| u64::from(frames.count_ones())).sum();
-        let refused = self.free_areas.merge_batch(batch);
+        let refused = rest(&self.free_areas, words);
         merged.plus(Merged { free: count - refused, refused })
     }
 }
@@ -78,6 +65,7 @@ mod tests {
     use crate::config::{InvalidFree, OwnedBlocks};
     use crate::testing::small;
     use crate::units::{CpuId, Order};
+    use crate::zone::free_areas::FreeAreas;
 
     /// A word whose last frame is free already, and whose other frames complete the block.
     #[test]
@@ -88,7 +76,7 @@ mod tests {
         let cpu = allocator.state.cpu_info(CpuId::new(0)).unwrap();
         let mut first = None;
         assert_eq!(zone.take_owned(cpu, Order::new(4).unwrap(), 1, || true, |frame| first = Some(frame)), 1);
-        let merged = zone.merge_words(&mut [(first.unwrap(), 0xffff | 1 << 20)]);
+        let merged = zone.merge_words(&mut [(first.unwrap(), 0xffff | 1 << 20)], FreeAreas::merge_words);
         assert_eq!((merged.free, merged.refused), (512, 1));
     }
 }

@@ -15,8 +15,6 @@ pub(crate) mod fences;
 pub(crate) mod frame_state;
 pub(crate) mod frame_states;
 pub(crate) mod free_areas;
-#[cfg(test)]
-mod free_areas_tests;
 mod free_ranges;
 mod merges;
 pub(crate) mod node;
@@ -28,7 +26,7 @@ pub(crate) mod quarantine;
 mod rebuilt_areas;
 pub(crate) mod runs;
 pub(crate) mod shared;
-pub(crate) mod stalls;
+mod stalls;
 pub(crate) mod transitions;
 
 use core::ops::Range;
@@ -227,14 +225,14 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// This is normally the total of the counter. Below the drift mark it is the sum of the free areas' own counts,
     /// which are exact. Summing these needs fewer reads than summing the differences of all CPUs.
     pub(crate) fn free(&self) -> PageCount {
-        self.free_before(PageCount::ZERO)
+        self.count_free_before(PageCount::ZERO)
     }
 
     /// Returns how many frames are free, for a caller that may allocate up to `frames` of them.
     ///
     /// Counter drift must not hide how many of these `frames` are above a watermark. The function therefore uses the
     /// exact count already at `frames` above the drift mark.
-    pub(crate) fn free_before(&self, frames: PageCount) -> PageCount {
+    pub(crate) fn count_free_before(&self, frames: PageCount) -> PageCount {
         let free = self.counters().approximate(ZoneItem::Free);
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
         let exact = drift_mark != 0 && free < drift_mark + frames.get();
@@ -264,17 +262,18 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// The check compares the frames that remain after the block and the reserve are subtracted. The function therefore
     /// uses the exact count at this many frames above the drift mark.
     pub(crate) fn count_for_check(&self, order: Order, limit: ZoneKind) -> PageCount {
-        self.free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
+        self.count_free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
     }
 
     /// Returns the free area from which a CPU tries to allocate first.
     #[inline]
-    pub(crate) fn preferred_area(&self, cpu: Option<CpuInfo>) -> usize {
-        match cpu {
-            Some(cpu) if self.is_own(cpu) => self.free_areas.preferred_area(cpu.rank as usize, self.own_cpus),
-            Some(cpu) if !cpu.exists() => self.free_areas.preferred_of_unknown(cpu.id),
-            Some(cpu) => self.free_areas.preferred_area(cpu.index as usize, self.cpus),
-            None => 0,
+    pub(crate) fn preferred_area(&self, cpu: CpuInfo) -> usize {
+        if self.is_own(cpu) {
+            self.free_areas.preferred_area(cpu.rank as usize, self.own_cpus)
+        } else if cpu.exists() {
+            self.free_areas.preferred_area(cpu.index as usize, self.cpus)
+        } else {
+            cpu.id.index() % self.free_areas.shape.count
         }
     }
 
@@ -343,3 +342,6 @@ impl<'m, P: Platform> Zone<'m, P> {
         (frame.get() - self.base.get()) as u32
     }
 }
+
+#[cfg(test)]
+mod free_areas_tests;

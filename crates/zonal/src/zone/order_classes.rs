@@ -7,31 +7,14 @@ use crate::units::Order;
 
 /// A set of order classes; the classes are order 0, orders 1 to 3, and larger orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OrderClasses(u64);
+pub(crate) struct OrderClasses(pub(crate) u64);
 
 impl OrderClasses {
     pub(crate) const COUNT: usize = 3;
     pub(crate) const ALL: Self = Self((1 << Self::COUNT) - 1);
 
-    /// Returns the set stored as `word`.
-    pub(crate) const fn from_word(word: u64) -> Self {
-        Self(word)
-    }
-
-    pub(crate) const fn word(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     pub(crate) const fn contains(self, class: usize) -> bool {
         self.0 & 1 << class != 0
-    }
-
-    pub(crate) const fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
     }
 
     /// Returns the classes of `orders`.
@@ -46,11 +29,6 @@ impl OrderClasses {
             1..=3 => 1,
             _ => 2,
         }
-    }
-
-    /// Returns the set that has `class` and the classes of larger orders.
-    pub(crate) const fn from_class_up(class: usize) -> Self {
-        Self(Self::ALL.0 & !((1 << class) - 1))
     }
 
     /// Returns the classes in the set.

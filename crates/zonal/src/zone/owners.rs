@@ -22,7 +22,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Whether a refill takes from the CPU's own blocks: only if its preferred area has no split block, so that areas use up their
     /// split blocks first.
     pub(crate) fn refills_from_owned(&self, cpu: CpuInfo, order: Order) -> bool {
-        let fit = || self.free_areas.counts(self.preferred_area(Some(cpu))).fit(order);
+        let fit = || self.free_areas.counts(self.preferred_area(cpu)).fit(order);
         self.owned_by(cpu).is_some() && fit() >= BLOCK
     }
 
@@ -35,7 +35,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Takes another block from the zone for a CPU; returns its entry.
     #[cold]
     fn grow(&self, locked: &Locked<'m, P>, cpu: CpuInfo, may_grow: impl FnOnce() -> bool) -> Option<u32> {
-        let (preferred, whole) = (self.preferred_area(Some(cpu)), Order::new(BLOCK as u8)?);
+        let (preferred, whole) = (self.preferred_area(cpu), Order::new(BLOCK as u8)?);
         if !locked.may_begin() || self.holds_pagesets_down() || !may_grow() {
             return None;
         }

@@ -25,16 +25,10 @@ all_zero! {
         pub(crate) lock: (line lock),
         /// 1 + index of the block's zone, or 0 if no block is changing hands.
         pub(crate) zone: u64,
-        pub(crate) first: u64,
-        pub(crate) count: u64,
-        /// State byte of the first frame, before and afterwards.
-        pub(crate) state: u64,
-        pub(crate) from: u64,
-        pub(crate) to: u64,
-        /// Lane of the kind as which the frames are counted.
-        pub(crate) lane: u64,
-        /// What the process `from` then has in [`ProcessTotals::moved`]: free frames, and frames of the kind.
-        pub(crate) moved: [u64; 2],
+        /// First frame and count of the block, state byte of the first frame before and afterwards, holder before and
+        /// afterwards, lane of the kind as which the frames are counted, and what the former holder then has in
+        /// [`ProcessTotals::moved`]: free frames, and frames of the kind.
+        pub(crate) intent: [u64; 8],
     }
 }
 
@@ -155,18 +149,6 @@ impl<'m, P: Platform> Holders<'m, P> {
         touched.for_each(|region| _ = self.regions[region].fetch_and(!bit(process), Relaxed)); // relaxed: as above
     }
 
-    /// Applies [`Self::take`] to frames of a word, given as bits.
-    #[inline]
-    pub(super) fn take_word(&self, first: u32, frames: u64) {
-        self.set_word(first, frames, self.process);
-    }
-
-    /// Applies [`Self::give`] to frames of a word, given as bits.
-    #[inline]
-    pub(super) fn give_word(&self, first: u32, frames: u64) {
-        self.set_word(first, frames, Self::NO_HOLDER);
-    }
-
     /// Records a holder; the caller holds the area's lock, or the handover lock if the frames stay outside the buddy.
     #[inline]
     pub(crate) fn set(&self, first: u32, count: u64, holder: u8) {
@@ -184,8 +166,9 @@ impl<'m, P: Platform> Holders<'m, P> {
         bytes.iter().for_each(|byte| byte.store(holder, Relaxed)); // relaxed: as in `of`
     }
 
+    /// Applies [`Self::set`] to frames of a word, given as bits.
     #[inline]
-    fn set_word(&self, first: u32, frames: u64, holder: u8) {
+    pub(super) fn set_in_word(&self, first: u32, frames: u64, holder: u8) {
         if frames == !0 {
             return self.set(first, u64::BITS.into(), holder);
         }

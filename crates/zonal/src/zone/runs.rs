@@ -34,6 +34,11 @@ impl Run {
         offsets.blocks(max).map(|(frame, order)| (frame.get() as u32, order))
     }
 
+    /// Returns the blocks, the first one last: it decides whether a free or a split of the run succeeds.
+    pub(super) fn blocks_head_last(self, max: Order) -> impl Iterator<Item = (u32, Order)> {
+        self.blocks(max).skip(1).chain(self.blocks(max).take(1))
+    }
+
     /// Returns the order of the run if it is a single block.
     pub(crate) fn as_block(self, max: Order) -> Option<Order> {
         self.blocks(max).next().map(|(_, order)| order).filter(|order| order.pages().get() == self.count)
@@ -61,12 +66,10 @@ impl<P: Platform> FrameTable<'_, P> {
         if let Some(order) = run.as_block(max) {
             return self.set(run.first, FrameState::Allocated(order, kind));
         }
-        let mut blocks = run.blocks(max);
-        let head = blocks.next();
         // The first block last: it makes the run known.
-        blocks.for_each(|(frame, order)| self.set(frame, FrameState::RunPart(order)));
-        if let Some((frame, order)) = head {
-            self.set(frame, FrameState::RunHead(order, kind));
+        for (frame, order) in run.blocks_head_last(max) {
+            let head = FrameState::RunHead(order, kind);
+            self.set(frame, if frame == run.first { head } else { FrameState::RunPart(order) });
         }
     }
 
@@ -188,12 +191,9 @@ impl<P: Platform> FrameTable<'_, P> {
 
     /// Marks a block or run that is being split as allocated blocks of at most `order`, the first one last.
     pub(crate) fn mark_parts(&self, run: Run, order: Order, kind: PageKind) {
-        let mut parts = run.blocks(order);
-        let head = parts.next();
         // A part may be freed as soon as it is marked. The first part is marked last, because until then no free of the
         // first frame succeeds.
-        parts.for_each(|(frame, order)| self.set(frame, FrameState::Allocated(order, kind)));
-        if let Some((frame, order)) = head {
+        for (frame, order) in run.blocks_head_last(order) {
             self.set(frame, FrameState::Allocated(order, kind));
         }
     }

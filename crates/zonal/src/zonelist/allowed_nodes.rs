@@ -29,6 +29,6 @@ impl<'r> AllowedNodes<'r> {
     /// Returns the bits of the 64 nodes whose ids start at `64 * word`.
     #[inline]
     pub(super) fn word(&self, word: usize) -> u64 {
-        self.masks.0.words()[word] & self.masks.1.map_or(!0, |mask| mask.words()[word])
+        self.masks.0.words[word] & self.masks.1.map_or(!0, |mask| mask.words[word])
     }
 }

@@ -61,7 +61,10 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
                 open &= !marked[word].load(Relaxed); // relaxed: full bits are hints
             }
             if open != 0 {
-                open = self.allowed(word, open, len)?;
+                open &= self.list.within(self.limit, word, len)?;
+                if let Some(filter) = &mut self.filter {
+                    open = filter.reduce(&self.list, word, open, len)?;
+                }
                 if open != 0 {
                     let position = word * 64 + open.trailing_zeros() as usize;
                     return Ok(Some((position, self.list.zone_at(position)?)));
@@ -70,17 +73,6 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
             (word, open) = (word + 1, u64::MAX);
         }
         Ok(None)
-    }
-
-    /// Removes the leading positions of zones that are not allowed from `open`, one word of positions in a list with
-    /// `len` zones.
-    #[inline]
-    fn allowed(&mut self, word: usize, open: u64, len: usize) -> Result<u64, ListChanged> {
-        let open = open & self.list.within(self.limit, word, len)?;
-        match &mut self.filter {
-            None => Ok(open),
-            Some(filter) => filter.reduce(&self.list, word, open, len),
-        }
     }
 }
 

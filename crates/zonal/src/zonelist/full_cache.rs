@@ -64,7 +64,7 @@ impl ScanClass {
 
     /// Returns the order classes to which a full bit set by this scan applies.
     pub(crate) const fn bound_orders(self) -> OrderClasses {
-        OrderClasses::from_class_up(self.order_class)
+        OrderClasses(OrderClasses::ALL.0 & !0 << self.order_class)
     }
 
     /// Calls `apply` with each class to which a full bit set by this scan applies.

@@ -145,7 +145,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
     /// Returns the version of the lists, which each rebuild increments.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        self.current.load(Acquire) // Acquire: takes the copies of this version; pairs with `Zonelists::publish`.
+        self.current.load(Acquire) // Acquire: takes the copies of this version; pairs with `Zonelists::rebuild`.
     }
 
     /// Returns the full bits of a node's list.
@@ -153,43 +153,37 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         &self.lists[node].full
     }
 
-    /// Starts a rebuild of all lists and returns a writer for the idle copies.
+    /// Replaces all lists by what `write` writes to each node's idle copy, and wipes their full bits, because positions in the
+    /// lists have changed.
     ///
     /// The caller must hold the lock that serialises changes at run time.
-    pub(crate) fn begin(&self) -> ListWriter {
+    pub(crate) fn rebuild(&self, mut write: impl FnMut(usize, &ListCopy<'m, P>)) {
         let next = self.current.load(Relaxed) + 1; // relaxed: the lock serialises rebuilds
         // Relaxed: each entry is stored with release, which orders this store before the entry.
         self.begun.store(next, Relaxed);
-        ListWriter { version: next }
-    }
-
-    /// Makes the copies written by `writer` current.
-    pub(crate) fn publish(&self, writer: &ListWriter) {
+        for (node, list) in self.lists.iter().enumerate() {
+            write(node, &list.copies[(next & 1) as usize]);
+        }
         // Release: publishes the copies of this version; pairs with `Zonelists::version`.
-        self.current.store(writer.version, Release);
+        self.current.store(next, Release);
+        self.lists.iter().for_each(|list| list.full.wipe());
     }
 }
 
-/// Permission to write the idle copies until they are published.
-pub(crate) struct ListWriter {
-    version: u64,
-}
-
-impl ListWriter {
-    /// Replaces the idle copy of `list` with `zones`.
-    pub(crate) fn write<P: Platform>(&self, list: &Zonelist<'_, P>, zones: impl Iterator<Item = Listed>) {
+impl<P: Platform> ListCopy<'_, P> {
+    /// Replaces the zones of an idle copy.
+    pub(crate) fn write(&self, zones: impl Iterator<Item = Listed>) {
         // A reader that sees one of the stores below also sees that the rebuild has begun.
-        let copy = &list.copies[(self.version & 1) as usize];
         // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `stretch`, `entry`.
-        copy.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
-        copy.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
+        self.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
+        self.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
         let (mut len, mut of_node) = (0, (None, Stretch::NONE));
         for (position, Listed { zone, node, kind }) in zones.enumerate() {
-            copy.entries[position + 1].store(Entry::new(zone, node).0, Release); // Release: as above.
+            self.entries[position + 1].store(Entry::new(zone, node).0, Release); // Release: as above.
             let before = if of_node.0 == Some(node) { of_node.1 } else { Stretch::starting(position) };
             of_node = (Some(node), before.extended());
-            copy.nodes[node.index()].store(of_node.1.0, Release); // Release: as above.
-            for within in copy.within.iter().skip(kind.index()) {
+            self.nodes[node.index()].store(of_node.1.0, Release); // Release: as above.
+            for within in self.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
                 // The load is relaxed, because there is no other writer.
                 // Release: as above.
@@ -197,7 +191,7 @@ impl ListWriter {
             }
             len = position as u32 + 1;
         }
-        copy.entries[0].store(len, Release); // Release: as above.
+        self.entries[0].store(len, Release); // Release: as above.
     }
 }
 
@@ -222,7 +216,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
     /// Returns how many zones are listed.
     #[inline]
     pub(crate) fn len(&self) -> Result<usize, ListChanged> {
-        let len = self.list.entries[0].load(Acquire); // Acquire: takes `begun`; pairs with `ListWriter::write`.
+        let len = self.list.entries[0].load(Acquire); // Acquire: takes `begun`; pairs with `ListCopy::write`.
         self.check()?;
         Ok(len as usize)
     }
@@ -249,7 +243,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         let Some(within) = self.list.within.get(limit.index()) else {
             return Ok(u64::MAX >> (64 - (len - word * 64).min(64)));
         };
-        let positions = within[word].load(Acquire); // Acquire: takes `begun`; pairs with `ListWriter::write`.
+        let positions = within[word].load(Acquire); // Acquire: takes `begun`; pairs with `ListCopy::write`.
         self.check()?;
         Ok(positions)
     }
@@ -266,7 +260,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
                 let Some(node) = self.list.nodes.get(word * 64 + rest.trailing_zeros() as usize) else {
                     break;
                 };
-                // Acquire: takes `begun`; pairs with `ListWriter::write`.
+                // Acquire: takes `begun`; pairs with `ListCopy::write`.
                 for position in Stretch(node.load(Acquire)).positions() {
                     if position / 64 != at {
                         bitmap[at] |= bits;
@@ -288,20 +282,20 @@ impl<P: Platform> ListReader<'_, '_, P> {
     }
 
     fn stretch(&self, node: NodeId) -> Stretch {
-        // Acquire: takes `begun`; pairs with `ListWriter::write`.
+        // Acquire: takes `begun`; pairs with `ListCopy::write`.
         Stretch(self.list.nodes[node.index()].load(Acquire))
     }
 
     #[inline]
     fn entry(&self, position: usize) -> Entry {
-        // Acquire: takes `begun`; pairs with `ListWriter::write`.
+        // Acquire: takes `begun`; pairs with `ListCopy::write`.
         Entry(self.list.entries[position + 1].load(Acquire))
     }
 
     /// Fails if a second rebuild has begun since this reader was created, because it may have overwritten the data
     /// read.
     ///
-    /// This reader's acquire loads pair with the release stores of [`ListWriter::write`]. A reader that has loaded
+    /// This reader's acquire loads pair with the release stores of [`ListCopy::write`]. A reader that has loaded
     /// any new value therefore also sees the new `begun`, although its load is relaxed.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ListChanged> {

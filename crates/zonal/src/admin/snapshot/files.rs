@@ -8,7 +8,7 @@
 
 use core::fmt;
 
-use super::text::Snapshot;
+use super::text::{Snapshot, Text};
 use crate::platform::Platform;
 use crate::rules::fallback_order::CpuPenalty;
 use crate::settings::{Setting, SettingValue};
@@ -17,15 +17,6 @@ use crate::units::{CpuId, NodeId, PageCount};
 /// The Linux version whose rules are the defaults of [`Config`](crate::Config), as a kernel release string.
 const RULES_OF: &str = "6.12.0-zonal";
 const NODES: &str = "sys/devices/system/node";
-
-/// A text that is generated while it is written.
-struct Text<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result>(F);
-
-impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0(f)
-    }
-}
 
 impl<P: Platform> Snapshot<'_, '_, P> {
     /// Calls `write` with the path and the text of each file, relative to the root of a file system.
@@ -121,7 +112,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     }
 
     fn kib(self, pages: PageCount) -> u64 {
-        pages.get().saturating_mul(u64::from(self.0.state.page_bytes) / 1024)
+        pages.get().saturating_mul(u64::from(self.0.state.config.page_bytes) / 1024)
     }
 
     fn distances_from(&self, place: usize) -> impl Iterator<Item = u8> {

@@ -8,10 +8,6 @@
 
 use core::fmt;
 
-use super::buddyinfo::BuddyInfo;
-use super::fallback_lists::FallbackLists;
-use super::numastat::NumaStat;
-use super::vmstat::VmStat;
 use super::zoneinfo::ZoneInfo;
 use super::{Locality, PagesetSnapshot, ZoneSnapshot};
 use crate::Allocator;
@@ -60,7 +56,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// Returns `/proc/buddyinfo`: the free blocks of each zone by order, from 0 to the maximum order.
     #[must_use]
     pub fn buddyinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
-        BuddyInfo(self)
+        Text(move |f| self.write_buddyinfo(f))
     }
 
     /// Returns `/sys/devices/system/node/nodeN/numastat`: locality of one node's blocks, counted once per block.
@@ -68,19 +64,20 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// Returns `None` if the machine has no such node.
     #[must_use]
     pub fn numastat(self, node: NodeId) -> Option<impl fmt::Display + use<'a, 'm, P>> {
-        Some(NumaStat { place: self.0.state.place_of(node)?, of: self })
+        let place = self.0.state.place_of(node)?;
+        Some(Text(move |f| locality(f, &self.node_locality(place), NUMASTAT, "")))
     }
 
     /// Returns `/proc/vmstat`: machine-wide counters of frames, blocks or events.
     #[must_use]
     pub fn vmstat(self) -> impl fmt::Display + use<'a, 'm, P> {
-        VmStat(self)
+        Text(move |f| self.write_vmstat(f))
     }
 
     /// Returns the lines `Fallback order for Node N: ...` of a kernel log, one for each node.
     #[must_use]
     pub fn fallback_lists(self) -> impl fmt::Display + use<'a, 'm, P> {
-        FallbackLists(self)
+        Text(move |f| self.write_fallback_lists(f))
     }
 
     /// Returns the node ids in ascending order.
@@ -100,9 +97,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 
     /// Returns the zones of one kind on the node with index `place`, which the texts show as one zone.
     pub(super) fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
-        let node = &self.0.state.nodes[place];
-        let zones = &self.0.state.zones[node.first_zone..][..node.zone_count];
-        zones.iter().filter(move |zone| zone.kind == kind)
+        self.0.state.node_zones(place).iter().filter(move |zone| zone.kind == kind)
     }
 
     /// Returns the zones of one kind on the node with index `place`, joined into one.
@@ -123,10 +118,74 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 
     /// Returns the managed and free frame counts of the node with index `place`.
     pub(super) fn node_memory(self, place: usize) -> [PageCount; 2] {
-        let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
-        zones.fold([PageCount::ZERO; 2], |[managed, free], zone| {
-            [managed.plus(zone.managed), free.plus(zone.free)]
-        })
+        let zones = self.0.state.node_zones(place).iter();
+        let free = zones.clone().map(|zone| PageCount::new(zone.free_areas.pages())).sum();
+        [zones.map(Zone::managed).sum(), free]
+    }
+
+    fn write_buddyinfo(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let orders = 0..=usize::from(self.0.max_order().get());
+        for (place, node) in self.node_ids().enumerate() {
+            let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
+            for zone in zones.filter(|zone| zone.managed > PageCount::ZERO) {
+                write!(f, "Node {node}, zone {:>8} ", zone.kind.name())?;
+                for blocks in &zone.free_blocks[orders.clone()] {
+                    write!(f, "{blocks:>6} ")?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_fallback_lists(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in self.node_ids() {
+            write!(f, "Fallback order for Node {node}: ")?;
+            let mut written = Ok(());
+            self.0.fallback_order(node, |next| written = written.and_then(|()| write!(f, "{next} ")));
+            written?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    fn write_vmstat(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allocator = self.0;
+        writeln!(f, "nr_free_pages {}", allocator.accounting().free)?;
+        locality(f, &allocator.locality(), NUMA, "")?;
+        let (mut allocated, mut reclaimed) = ([PageCount::ZERO; 3], [PageCount::ZERO; 3]);
+        for node in allocator.nodes() {
+            allocated.iter_mut().zip(node.allocated).for_each(|(sum, more)| *sum = sum.plus(more));
+            reclaimed.iter_mut().zip(node.reclaimed).for_each(|(sum, more)| *sum = sum.plus(more));
+        }
+        let pages = ALLOCATED.iter().zip(allocated).chain(RECLAIMED.iter().zip(reclaimed));
+        for (name, pages) in pages {
+            writeln!(f, "{name} {pages}")?;
+        }
+        let events = allocator.events();
+        for (name, count) in [
+            ("pageoutrun", events.background_rounds),
+            ("allocstall", events.direct_stalls),
+            ("zone_reclaim_success", events.node_reclaim_success),
+            ("zone_reclaim_failed", events.node_reclaim_some),
+            ("zonal_node_reclaim_no_scan", events.node_reclaim_no_scan),
+            ("zonal_node_reclaim_full", events.node_reclaim_full),
+            ("zonal_background_wakes", events.background_wakes),
+            ("zonal_direct_reclaim_ns", events.direct_ns),
+            ("zonal_zones_probed", events.probes),
+            ("zonal_full_bits_set", events.marks),
+            ("zonal_full_bits_cleared_early", events.early_clears),
+            ("zonal_zonelist_cache_wipes", events.wipes),
+            ("zonal_pageset_refills", events.refills),
+            ("zonal_pageset_drains", events.drains),
+            ("zonal_pageset_remote_drains", events.remote_drains),
+            ("zonal_frames_retired", events.retired),
+            ("zonal_poison_found", events.poison_found),
+            ("zonal_failures", events.failures),
+        ] {
+            writeln!(f, "{name} {count}")?;
+        }
+        Ok(())
     }
 }
 
@@ -174,5 +233,37 @@ impl ZoneSnapshot {
         self.free_blocks.iter_mut().zip(part.free_blocks).for_each(|(sum, more)| *sum += more);
         self.locality.add(&part.locality);
         self.counter_folds += part.counter_folds;
+    }
+}
+
+/// Names of the allocated-frame counts, by kind.
+pub(super) const ALLOCATED: [&str; 3] = ["zonal_nr_user", "zonal_nr_cache", "zonal_nr_kernel"];
+/// Names of the counts for frames freed by background, direct and node reclaim.
+pub(super) const RECLAIMED: [&str; 3] = ["pgsteal_kswapd", "pgsteal_direct", "zonal_pgsteal_node_reclaim"];
+/// Names of the counters for NUMA events, in zones and in the machine.
+pub(super) const NUMA: [&str; 6] =
+    ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
+/// Names of the same counters for nodes.
+const NUMASTAT: [&str; 6] =
+    ["numa_hit", "numa_miss", "numa_foreign", "interleave_hit", "local_node", "other_node"];
+
+/// Writes the counters of NUMA events with these names, each line after `indent`.
+pub(super) fn locality(
+    f: &mut fmt::Formatter<'_>,
+    of: &Locality,
+    names: [&str; 6],
+    indent: &str,
+) -> fmt::Result {
+    let width = if indent.is_empty() { 0 } else { 12 };
+    let counts = [of.hit, of.miss, of.foreign, of.interleave_hit, of.local, of.other];
+    names.iter().zip(counts).try_for_each(|(name, blocks)| writeln!(f, "{indent}{name:<width$} {blocks}"))
+}
+
+/// A text that is generated while it is written.
+pub(super) struct Text<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result>(pub(super) F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0(f)
     }
 }

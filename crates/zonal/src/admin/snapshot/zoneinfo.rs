@@ -5,8 +5,7 @@
 
 use core::fmt;
 
-use super::text::Snapshot;
-use super::vmstat::{ALLOCATED, RECLAIMED, locality};
+use super::text::{ALLOCATED, NUMA, RECLAIMED, Snapshot, locality};
 use super::{PagesetSnapshot, ZoneSnapshot};
 use crate::platform::Platform;
 use crate::rules::watermarks::Watermarks;
@@ -58,7 +57,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
     /// Writes the figures that Linux shows only for populated zones.
     fn populated(&self, f: &mut fmt::Formatter<'_>, place: usize, zone: &ZoneSnapshot) -> fmt::Result {
         writeln!(f, "      {:<12} {}", "nr_free_pages", zone.free)?;
-        locality(f, &zone.locality, "      ")?;
+        locality(f, &zone.locality, NUMA, "      ")?;
         writeln!(f, "  pagesets")?;
         for cpu in self.0.online_cpu_infos() {
             let pageset = self.pageset(place, zone.kind, cpu);

@@ -23,7 +23,7 @@ pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
     pub(super) alloc: u32,
-    pub(crate) free: u32,
+    pub(super) free: u32,
 }
 
 impl Depths {

@@ -98,7 +98,7 @@ mod tests {
         let drains = runs.map(|run| drain_size(pages(63), run, pages(10_000)).get());
         assert_eq!(drains, [63, 63, 63, 63, 65, 193, 385, 449, 449]);
         // Rounded up to a whole word, the largest drain still moves under one hold of the lock, and half stays.
-        assert_eq!(drains[8].next_multiple_of(WORD), HOLD_MAX.into());
+        assert_eq!(drains[8].next_multiple_of(WORD), u64::from(HOLD_MAX));
         let at_once = |count| drain_size(pages(63), pages(1 << 20), pages(count)).get();
         assert_eq!([96, 252, 600].map(at_once), [63, 63, 193]);
     }

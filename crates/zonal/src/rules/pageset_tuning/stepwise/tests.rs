@@ -1,6 +1,7 @@
 //! Checks the stepwise rule with hand-computed traces, and its bounds for all small pagesets.
 
 use super::*;
+use crate::testing::Random;
 
 const BATCH: u64 = 63;
 
@@ -202,4 +203,33 @@ fn the_order_of_steps_within_the_cycle_has_no_effect() {
     }
     assert!(within > 1000 && outside > 1000, "{within} {outside}");
     assert_eq!([state(0, 3), state(1, 0)].map(StepwiseState::leeway), [Leeway::NONE; 2]);
+}
+
+/// Steps one by one, against rows of steps at once on a state that is kept in a word.
+#[test]
+fn rows_of_steps_and_words_lose_nothing() {
+    let (mut word, mut plain) = (StepwiseState::default().word(), StepwiseState::default());
+    let mut random = Random::new(3);
+    for _ in 0..10_000 {
+        let its = pageset(random.index(3000) as u64, 252 + random.index(3000) as u64);
+        let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
+        let mut kept = StepwiseState::from_word(word);
+        match random.index(5) {
+            0 => {
+                let frames = random.index(2) as i64 * 2 - 1;
+                kept.on_step(frames, Order::PAGE, || its.batch);
+                if frames > 0 { plain.on_pop() } else { plain.on_push(Order::PAGE, its.batch) }
+            }
+            1 | 2 => {
+                let frames = random.index(21) as i64 - 10;
+                kept.moved(frames, || its.batch);
+                (0..frames).for_each(|_| plain.on_pop());
+                (frames..0).for_each(|_| plain.on_push(Order::PAGE, its.batch));
+            }
+            3 => assert_eq!(kept.refill(&its, Order::PAGE, level), plain.refill(&its, Order::PAGE, level)),
+            _ => assert_eq!(kept.drain(&its, level), plain.drain(&its, level)),
+        }
+        word = kept.word();
+        assert_eq!(StepwiseState::from_word(word), plain);
+    }
 }

@@ -6,7 +6,11 @@
 //! a request before it fails may reclaim again. This rule extends mechanism M3 of the README and is our own. Related
 //! file: `alloc/scan.rs` records and checks failures.
 
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, SECOND_NS, ZoneKind};
+use crate::zone::Zone;
 
 /// Bit that is set if some frames were freed, but too few. The bits below it hold the zone limit.
 const FREED: u64 = 1 << 2;
@@ -15,38 +19,38 @@ const TIME_SHIFT: u32 = 3;
 
 /// Whether a scan respects all recorded failures (`Heeded`), or only those that freed no frames (`Ignored`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Past {
+pub(super) enum Past {
     Heeded,
     Ignored,
 }
 
 /// One failure, packed into a word; 0 means that there is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FailedReclaim(u64);
+pub(super) struct FailedReclaim(u64);
 
 impl FailedReclaim {
-    pub(crate) const fn from_word(word: u64) -> Self {
+    pub(super) const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    pub(crate) const fn word(self) -> u64 {
+    pub(super) const fn word(self) -> u64 {
         self.0
     }
 
     /// Creates the record of a failure for a request with this zone limit, in which no frames were freed.
-    pub(crate) const fn new(now: Moment, limit: ZoneKind) -> Self {
+    pub(super) const fn new(now: Moment, limit: ZoneKind) -> Self {
         // Time 0 is stored as 1, because a word of 0 means that there is no failure.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
         Self(time << TIME_SHIFT | limit as u64)
     }
 
     /// Returns a copy of this failure that records that some frames were freed.
-    pub(crate) const fn with_some_freed(self) -> Self {
+    pub(super) const fn with_some_freed(self) -> Self {
         Self(self.0 | FREED)
     }
 
     /// Whether the failure is at most a second old and applies to requests with this zone limit.
-    pub(crate) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
+    pub(super) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= limit as u64
             && (past == Past::Heeded || self.0 & FREED == 0)
@@ -54,7 +58,7 @@ impl FailedReclaim {
     }
 
     /// Whether the failure applies to every request to which `newer` would apply now.
-    pub(crate) fn covers(self, newer: Self, now: Moment) -> bool {
+    pub(super) fn covers(self, newer: Self, now: Moment) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= newer.0 & LIMIT_MASK
             && self.0 & FREED <= newer.0 & FREED
@@ -66,6 +70,11 @@ impl FailedReclaim {
         let age = now.ns().max(1).checked_sub(self.0 >> TIME_SHIFT);
         age.is_some_and(|age| age <= SECOND_NS)
     }
+}
+
+/// Returns the last failure of node reclaim in `zone` for an order class.
+pub(super) fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
+    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }
 
 #[cfg(test)]
