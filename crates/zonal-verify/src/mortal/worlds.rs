@@ -234,10 +234,12 @@ pub fn areas_half_rebuilt() -> Result<u64, String> {
         let torn = history.snapshot();
         for order in [0, 3, 9, 10] {
             history.restore(&torn);
+            let before = shortages(&history);
             run(&mut history, OTHER, &alloc(order))?;
-            if block_of(&history, OTHER, 1 << order).is_none() {
+            let found = block_of(&history, OTHER, 1 << order).is_some();
+            if !found || shortages(&history) != before {
                 return Err(format!(
-                    "after {deaths} writes of a recovery, no block of order {order} is found"
+                    "after {deaths} writes of a recovery, a block of order {order} is not found at once"
                 ));
             }
             settle(&mut history)?;
@@ -245,6 +247,12 @@ pub fn areas_half_rebuilt() -> Result<u64, String> {
         history.restore(&snapshot);
     }
     Ok(deaths)
+}
+
+/// Returns how often zones were found full and background reclaim was woken.
+fn shortages(history: &History) -> [u64; 2] {
+    let events = history.at(OTHER).expect("it lives").allocator.events();
+    [events.marks, events.background_wakes]
 }
 
 /// Lets a process recover all dead, and the allocator verify itself.

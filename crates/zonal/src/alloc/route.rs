@@ -16,9 +16,9 @@ use crate::platform::pageset_slot::PagesetSlot;
 use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::request::Request;
-use crate::request::policy::{Mode, NodeTurn, is_in};
+use crate::request::policy::{Mode, NodeTurn, RequestPolicy, is_in};
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Order, Pfn, ZoneId};
+use crate::units::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::candidates::{Candidates, NodeFilter};
@@ -151,7 +151,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let mut turn = policy.next_turn(cpu.id)?;
         if !is_in(turn.node(), |at| self.usable(allowed, at)) {
-            turn = policy.next_usable_turn(cpu.id, &|at| self.usable(allowed, at))?;
+            turn = self.next_usable_turn(policy, allowed, cpu.id)?;
         }
         let node = turn.node();
         let zone = ZoneId::from_index(self.nodes[self.place_of(node)?].preferred_zone()?);
@@ -160,6 +160,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let suits = slot.kind <= request.flags.zone_limit && slot.node == node && slot.is_preferred();
         let (slot, stack) = (Some(slot), Some(StackId::PAGES));
         suits.then_some(Route { cpu, zone, slot, stack, role: Role::InTurn(turn) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_usable_turn(
+        &self,
+        policy: &dyn RequestPolicy,
+        allowed: Option<&NodeMask>,
+        cpu: CpuId,
+    ) -> Option<NodeTurn> {
+        policy.next_usable_turn(cpu, &|at| self.usable(allowed, at))
     }
 
     /// Returns a word of the mask with all nodes that have memory and that the cpuset allows.

@@ -4,7 +4,7 @@
 //! skips these zones 64 at a time. With node reclaim (M3), a scan reclaims a nearby zone below its watermark before it
 //! continues, unless the cache records a recent failure. A scan tries its first zone without the cache. When a scan
 //! with the cache finds no block, it tries all zones once more. A past form walks the list itself, by the same steps.
-//! An explanation is a scan whose steps change nothing. Related files: `alloc/slow.rs` and `explain/walk.rs` run scans,
+//! An explanation is a scan whose steps change nothing. Related files: `alloc/slow.rs` runs scans,
 //! `zonelist/candidates.rs` finds the zones to try, `zonelist/full_cache.rs` holds the full bits, and `reclaim/mod.rs`
 //! has node reclaim. Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
 

@@ -4,8 +4,7 @@
 //! and scans at `min`. A request for a large block then reclaims a range (`reclaim/by_range.rs`). Next, the request
 //! repeats direct reclaim and a scan as long as reclaim makes progress. Finally, it drains the pagesets of all allowed
 //! zones and scans a last time. If this scan fails too, the request fails with an error that contains the zones'
-//! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, `reclaim/mod.rs` reclaims, and
-//! `alloc/shortage.rs` collects the figures.
+//! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, and `reclaim/mod.rs` reclaims.
 
 use crate::Allocator;
 use crate::config::Faults;
@@ -97,7 +96,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.recorded(&context, |_| None).ok_or_else(|| self.failure(&context))
     }
 
-    /// Finds a block. An explanation (`explain/walk.rs`) follows the same steps up to reclaim.
+    /// Finds a block. An explanation (`Self::walk_lists`) follows the same steps up to reclaim.
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
         let found = self.scan_first(context).or_else(|| self.scan(context, Watermark::Low));
         if found.is_some() {

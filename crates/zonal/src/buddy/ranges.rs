@@ -31,17 +31,22 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Makes exactly these runs of frames free, whatever the cells contain; the runs ascend and do not touch.
     ///
-    /// Until the end, `free_pages` stays as it is: another thread skips a buddy without waiting if too few frames are free.
+    /// Until the end, `free_pages` stays as it is and blocks of all orders seem to be free: another thread skips a buddy without
+    /// waiting if it has too few frames, or no block.
     pub(crate) fn rebuild(&self, _held: &Held<'_, P::Lock>, runs: impl Iterator<Item = Range<u64>>) {
         let counts = self.counts;
-        let singles = [&counts.orders, &counts.open];
-        let cells = singles.into_iter().chain(&counts.free_blocks).chain(self.cells);
+        counts.orders.store(ones(u64::from(self.shape.max_order.get()) + 1), Relaxed);
+        let cells = core::iter::once(&counts.open).chain(&counts.free_blocks).chain(self.cells);
         cells.for_each(|cell| cell.store(0, Relaxed));
         let mut free_pages = 0;
         for run in runs {
             free_pages += run.end - run.start;
             self.add(run.start, run.end);
         }
+        let has_block = |order: &usize| counts.free_blocks[*order].load(Relaxed) > 0;
+        let orders =
+            (0..counts.free_blocks.len()).filter(has_block).fold(0, |orders, order| orders | 1 << order);
+        counts.orders.store(orders, Relaxed);
         counts.free_pages.store(free_pages, Relaxed);
     }
 

@@ -4,7 +4,7 @@
 //! A [`ZoneShortage`] contains the figures of one zone and a [`Verdict`], the reason why the zone does not serve the
 //! request. A [`Shortage`] sums up the zones and is small enough to be part of an error.
 //!
-//! Related files: `alloc/shortage.rs` creates both types.
+//! Related files: `alloc/slow.rs` creates both types.
 
 use core::fmt;
 

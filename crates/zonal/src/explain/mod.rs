@@ -1,8 +1,8 @@
 //! Explains requests: reports the steps of a real request, or those that a request would take.
 //!
 //! Both report their steps to the observer in their context, which ordinary requests do not have. An explanation
-//! runs the scans of a request with steps that change nothing. Related files: `explain/walk.rs` runs these scans,
-//! `platform/steps.rs` defines the steps, `alloc/scan.rs` and `alloc/slow.rs` report those of real requests.
+//! runs the scans of a request with steps that change nothing. Related files: `alloc/slow.rs` runs these scans,
+//! `platform/steps.rs` defines the steps, and `alloc/scan.rs` reports them too for real requests.
 
 use core::cell::RefCell;
 

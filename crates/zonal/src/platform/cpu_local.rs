@@ -100,8 +100,7 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
     /// and the frame.
     ///
     /// The frame comes from the slot that `accepts` was called with, or the method returns `None`. The accesses are
-    /// those of [`POP`]. Returns `None` if `accepts` refuses the slot, or in the cases in which
-    /// [`CpuLocal::pop_current`] returns nothing.
+    /// those of [`POP`]. Returns `None` if `accepts` refuses the slot, or the CPU has none.
     #[inline(always)]
     fn pop_current_if<'m>(
         &self,

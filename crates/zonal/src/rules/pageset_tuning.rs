@@ -7,7 +7,7 @@
 //!
 //! Related files: `rules/pageset_tuning/depth.rs` and `rules/pageset_tuning/stepwise.rs` contain one rule each, and
 //! `rules/pageset_tuning/allowance.rs` says which steps need no session.
-//! `pageset/depth_cells.rs` and `pageset/stepwise_cell.rs` store their states in atomic cells.
+//! `pageset/depth_cells.rs` and `pageset/guard.rs` store their states in atomic cells.
 //! `rules/pageset_limits.rs` computes the limits.
 
 mod allowance;

@@ -33,7 +33,7 @@ all_zero! {
         /// `Shortness`. All are in one cell, so that a free reads only this cell.
         pub(super) held_down: (line u64),
         /// The last failure of node reclaim for each order class, as words of
-        /// [`FailedReclaim`](crate::reclaim::failed).
+        /// `FailedReclaim` (`alloc/failed.rs`).
         pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
         /// Order classes for which the zone may have full bits in a zonelist cache.
         pub(crate) marked: u64,

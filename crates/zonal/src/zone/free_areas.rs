@@ -54,7 +54,7 @@ pub(crate) struct FreeAreasShape {
 }
 
 impl FreeAreasShape {
-    /// Computes the areas of a zone: a few for each CPU, each with at least the plan's minimum of frames.
+    /// Computes the areas of a zone: a few for each CPU, each with at least `free_area_min` frames.
     pub(crate) fn new(frames: u64, cpus: usize, config: &Config) -> Self {
         let (max_order, large, least) = (config.max_order, config.huge_order(), config.free_area_min.get());
         let wanted = (cpus.max(1) * AREAS_PER_CPU).min(AREAS_MAX) as u64;
@@ -176,7 +176,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     ) -> u32 {
         let (first, mut came) = (self.first_for(order, preferred), 0);
         for at in core::iter::once(first).chain(self.from(preferred).filter(|&at| at != first)) {
-            if came < want && self.counts(at).has_block(order) {
+            if self.counts(at).has_block(order) {
                 let (area, before) = (self.enter(at), came);
                 while came < want
                     && let Some(frame) = self.take_in(&area, order)
@@ -185,6 +185,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
                     came += 1;
                 }
                 leaving(came - before);
+                if came == want {
+                    break;
+                }
             }
         }
         came
@@ -205,7 +208,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let (mut want, most) = (*range.start().min(range.end()), *range.end());
         let (first, mut came) = (self.first_for(Order::PAGE, preferred), 0);
         for at in core::iter::once(first).chain(self.from(preferred).filter(|&at| at != first)) {
-            if came < want && self.counts(at).has_block(Order::PAGE) {
+            if self.counts(at).has_block(Order::PAGE) {
                 let area = self.enter(at);
                 let mut place = |word, frames| {
                     self.holders.set_in_word(area.first + word, frames, self.holders.process());
@@ -217,6 +220,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             }
             // Other areas are used for one batch only. As each word has a frame at least, all words then fit the batch.
             want = want.min(BATCH_MAX as u32);
+            if came >= want {
+                break;
+            }
         }
         came
     }
