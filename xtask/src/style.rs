@@ -37,6 +37,7 @@ const UNSAFE: [&str; 4] = [
 /// Returns every violation of a rule in the workspace, as `file:line: what`.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
+    let sources = sources(root);
     for file in texts(root) {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         let is_rust = file.extension().is_some_and(|extension| extension == "rs");
@@ -44,6 +45,7 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
         if is_rust {
             wrong.extend(opened_files::check(&file, &text));
             wrong.extend(started_threads::check(&file, &text));
+            wrong.extend(missing_files(&text, &sources));
         }
         found.extend(wrong.iter().map(|(line, what)| format!("{}:{line}: {what}", file.display())));
     }
@@ -111,6 +113,20 @@ fn check_source(text: &str) -> Vec<Violation> {
     found
 }
 
+/// Returns the sources that comments name, in backticks, although there is no such file.
+fn missing_files(text: &str, sources: &[PathBuf]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| line.trim_start().starts_with("//")) {
+        let quoted = line.split('`').skip(1).step_by(2);
+        for name in quoted.filter(|name| name.ends_with(".rs") && !name.contains([' ', '*', '<'])) {
+            if !sources.iter().any(|source| source.ends_with(name)) {
+                found.push((number, format!("there is no file `{name}`")));
+            }
+        }
+    }
+    found
+}
+
 /// Returns the number of `//!` header lines up to its first heading, without examples. Sections with headings are the
 /// documentation page of a crate, and examples are tested code.
 fn header_lines(lines: &[&str]) -> usize {
@@ -147,6 +163,18 @@ fn has_word(line: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_comments_name_exist() {
+        let sources = [PathBuf::from("crates/zonal/src/alloc/mod.rs"), PathBuf::from("xtask/src/style.rs")];
+        assert!(
+            missing_files("//! See `alloc/mod.rs`, `style.rs`, `*.rs`.\nlet a = \"`no.rs`\";\n", &sources)
+                .is_empty()
+        );
+        let gone = missing_files("fn f() {}\n    /// As `scan.rs` and `loc/mod.rs`.\n", &sources);
+        let expected = ["scan.rs", "loc/mod.rs"].map(|name| (2, format!("there is no file `{name}`")));
+        assert_eq!(gone, expected);
+    }
 
     const NONE: [usize; 0] = [];
 

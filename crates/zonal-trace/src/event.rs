@@ -1,6 +1,6 @@
 //! Events of the page allocator, as the kernel's tracepoints report them.
 //!
-//! Related files: `decode.rs` reads them from records of the kernel, and `block/` stores them.
+//! Related files: `tracepoint.rs` reads them from records of the kernel, and `block/` stores them.
 
 use std::sync::Arc;
 

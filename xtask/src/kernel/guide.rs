@@ -1,7 +1,7 @@
 //! Follows the pages about embeddings: runs their commands and builds their files in an empty directory, so that the
 //! pages cannot become wrong.
 //!
-//! A block of the language `sh` is run by a shell. A block of the language `rust` after a line such as `` `src/a.rs`: ``
+//! A block of the language `sh` is run by a shell. A block of the language `rust` after a line such as `` `src/main.rs`: ``
 //! is written to that file.
 
 use std::fs;
