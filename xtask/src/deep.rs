@@ -124,8 +124,11 @@ fn all() -> Vec<Step> {
 }
 
 /// Returns the long forms of everyday tests.
-fn longer_tests() -> [Step; 4] {
+fn longer_tests() -> [Step; 5] {
     [
+        Step::new("tests of the allocator, with more repetitions", |root| {
+            further(root, &["-p", "zonal"], &["--test=allocator"], ("ZONAL_DEEPER", "1"))
+        }),
         Step::new("interleavings, 20 times as many", |root| {
             let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
             further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))

@@ -501,3 +501,8 @@ pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let until = seconds.map(|seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds));
     (0..).take_while(move |&round| round == 0 || until.is_some_and(|until| std::time::Instant::now() < until))
 }
+
+/// Returns how often to repeat a part of a test: `everyday`, or `deeper` with the variable `ZONAL_DEEPER`.
+pub fn repeats(everyday: u64, deeper: u64) -> u64 {
+    if std::env::var_os("ZONAL_DEEPER").is_some() { deeper } else { everyday }
+}

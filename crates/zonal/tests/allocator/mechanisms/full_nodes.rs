@@ -5,10 +5,10 @@
 
 use std::cell::Cell;
 
-use crate::common::node;
 use crate::common::scenarios::{one_cpu, order, with_min};
 use crate::common::watched::Access;
 use crate::common::watching::{WatchedAllocator, Watcher};
+use crate::common::{node, repeats};
 use zonal::config::ZonelistCache;
 use zonal::units::{Order, ZoneKind};
 use zonal::{Block, Config, NodeMask, Policy, Request};
@@ -62,7 +62,7 @@ fn requests_cost_the_same_however_many_nodes_are_full() {
         .flat_map(|mode| [0, 3, 9].map(|at| (mode, order(at))))
     {
         let mut one_full = None;
-        for full in [1, 2, 15, 63, 255, 1023] {
+        for full in [1, 2, 63, 15, 1023, 255].into_iter().step_by(repeats(2, 1) as usize) {
             let world = filled(full, mode);
             let requests = if order == Order::new(9).unwrap() { 10 } else { REQUESTS };
             costs(&world, full, order, requests); // sets the full bits for this order

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::common::scenarios::{Scripted, one_cpu, order, pages, with_min};
-use crate::common::{Plan, Random, World, node, run_on};
+use crate::common::{Plan, Random, World, node, repeats, run_on};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
@@ -130,7 +130,7 @@ fn runs(frames: u64, tuning: PagesetTuning, foreign: bool, longest: u64) {
 fn runs_of_any_length_drain_in_batches() {
     for tuning in ROUNDED {
         for frames in SIZES {
-            for longest in [2, 8, 40, 100, 400] {
+            for longest in [2, 8, 40, 100, 400].into_iter().step_by(repeats(2, 1) as usize) {
                 runs(frames, tuning, false, longest);
                 runs(frames, tuning, true, longest);
             }

@@ -2,7 +2,7 @@
 //! periods end, which the published rule and the default rule have in common.
 
 use crate::common::scenarios::{one_cpu, order, pages};
-use crate::common::{Plan, Random, TestPlatform, World, node, run_on};
+use crate::common::{Plan, Random, TestPlatform, World, node, repeats, run_on};
 use zonal::error::ConfigError;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::PagesetSnapshot;
@@ -187,12 +187,12 @@ fn mixed_history(seed: u64) {
 
 #[test]
 fn high_follows_the_rule_with_larger_blocks() {
-    (1..6).for_each(mixed_history);
+    (0..repeats(2, 5)).for_each(|seed| mixed_history(seed + 1));
 }
 
 #[test]
 fn high_follows_the_text_of_the_rule_step_by_step() {
-    (1..4).for_each(history);
+    (0..repeats(1, 3)).for_each(|seed| history(seed + 1));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The expected values are computed by hand from the rules of Linux.
 
 use crate::common::scenarios::all_free;
-use crate::common::{Plan, Random, World, order, run_on};
+use crate::common::{Plan, Random, World, order, repeats, run_on};
 use zonal::config::Config;
 use zonal::request::{Block, Request};
 use zonal::units::{Order, PageCount, ZoneKind};
@@ -122,7 +122,7 @@ fn histories_are_exact_in_pages_of_any_size() {
     for page_bytes in [KIB_16, KIB_64, 2 << 20] {
         let world = build(page_bytes, 4096, 1024);
         let (mut random, mut held) = (Random(page_bytes.into()), Vec::<Block>::new());
-        for at in 0..20_000 {
+        for at in 0..repeats(8000, 20_000) {
             run_on(random.below(4) as u32);
             if at % 500 == 0 {
                 world.controls.advance_ms(1000);

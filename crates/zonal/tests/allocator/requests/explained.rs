@@ -1,7 +1,7 @@
 //! Tests of explanations: what a request would do, and what it did.
 
 use crate::common::scenarios::{Random, Scripted, order, with_min};
-use crate::common::{Plan, TestPlatform, World, node, run_on};
+use crate::common::{Plan, TestPlatform, World, node, repeats, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::AllocError;
 use zonal::explain::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
@@ -138,7 +138,8 @@ fn fill_at_random(mode: ZonelistCache, seed: u64, seen: &mut Seen) {
 #[test]
 fn the_explained_zone_serves_the_request() {
     let mut seen = Seen::default();
-    for seed in 0..5 {
+    let seeds = repeats(2, 5);
+    for seed in 0..seeds {
         for mode in [
             ZonelistCache::On,
             ZonelistCache::Published,
@@ -150,7 +151,10 @@ fn the_explained_zone_serves_the_request() {
         }
     }
     let Seen { predicted, far, unserved } = seen;
-    assert!(predicted > 50_000 && far > 5_000 && unserved > 1_000, "{predicted} {far} {unserved}");
+    assert!(
+        predicted > 10_000 * seeds && far > 1000 * seeds && unserved > 200 * seeds,
+        "{predicted} {far} {unserved}"
+    );
 }
 
 #[test]
