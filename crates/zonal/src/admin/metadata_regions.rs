@@ -68,44 +68,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             self.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
         })
     }
-}
 
-fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: usize) -> Option<Part> {
-    let listed = |at: usize| {
-        let copy = &list.copies[at];
-        let by_id = index(copy.entries, address).or_else(|| index(copy.nodes, address));
-        by_id.is_some() || copy.within.iter().any(|within| index(within, address).is_some())
-    };
-    let full = &list.full;
-    first([
-        (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
-        (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
-        (holds(node.cells, address) || holds(node.own, address), Part::NodeState(node.id)),
-        (holds(node.events, address), Part::Events(node.id)),
-        (listed(0) || listed(1), Part::Zonelist(node.id)),
-        (index(full.bitmaps, address).is_some(), Part::ZonelistCache(node.id)),
-        (holds(full.wiped_at, address), Part::ZonelistCache(node.id)),
-    ])
-}
-
-/// Returns the first region whose condition is true.
-fn first<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
-    parts.into_iter().find_map(|(is_it, part)| is_it.then_some(part))
-}
-
-/// Whether the byte at `address` is part of `value`.
-fn holds<T>(value: &T, address: usize) -> bool {
-    index(core::slice::from_ref(value), address).is_some()
-}
-
-/// Returns the index of the value that contains the byte at `address`.
-fn index<T>(values: &[T], address: usize) -> Option<usize> {
-    let values = values.as_ptr_range();
-    let is_in = (values.start.addr()..values.end.addr()).contains(&address);
-    is_in.then(|| (address - values.start.addr()) / size_of::<T>())
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
     fn shared_part(&self, address: usize) -> Option<Part> {
         let shared = self.shared;
         if let Some(at) = index(self.deferred, address) {
@@ -168,6 +131,41 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
         cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
     }
+}
+
+fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: usize) -> Option<Part> {
+    let listed = |at: usize| {
+        let copy = &list.copies[at];
+        let by_id = index(copy.entries, address).or_else(|| index(copy.nodes, address));
+        by_id.is_some() || copy.within.iter().any(|within| index(within, address).is_some())
+    };
+    let full = &list.full;
+    first([
+        (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
+        (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
+        (holds(node.cells, address) || holds(node.own, address), Part::NodeState(node.id)),
+        (holds(node.events, address), Part::Events(node.id)),
+        (listed(0) || listed(1), Part::Zonelist(node.id)),
+        (index(full.bitmaps, address).is_some(), Part::ZonelistCache(node.id)),
+        (holds(full.wiped_at, address), Part::ZonelistCache(node.id)),
+    ])
+}
+
+/// Returns the first region whose condition is true.
+fn first<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
+    parts.into_iter().find_map(|(is_it, part)| is_it.then_some(part))
+}
+
+/// Whether the byte at `address` is part of `value`.
+fn holds<T>(value: &T, address: usize) -> bool {
+    index(core::slice::from_ref(value), address).is_some()
+}
+
+/// Returns the index of the value that contains the byte at `address`.
+fn index<T>(values: &[T], address: usize) -> Option<usize> {
+    let values = values.as_ptr_range();
+    let is_in = (values.start.addr()..values.end.addr()).contains(&address);
+    is_in.then(|| (address - values.start.addr()) / size_of::<T>())
 }
 
 #[cfg(test)]

@@ -66,9 +66,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.end_serving_for_others();
         self.local_cpus().for_each(|&cpu| self.serve_from_preferred(cpu));
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the zones with memory of the node with index `node`, in the order of `zones_by_preference`.
     fn zones_downwards(&self, node: usize) -> impl Iterator<Item = Listed> + Clone + '_ {
         let zones = self.zones_by_preference(node);

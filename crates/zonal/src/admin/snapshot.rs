@@ -302,9 +302,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         (self.config.counters.totals == TotalsRule::AndMachine)
             .then(|| totals[item.lane()].load(Relaxed) as i64)
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
         let count = |item| self.zone_count(zone, item, self.served(zone, item));
         Locality {

@@ -173,6 +173,70 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         Ok(())
     }
+
+    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
+        zone.free_areas.verify().map_err(|_| Fault::Buddy)?;
+        let managed = zone.managed();
+        let free = PageCount::new(zone.free_areas.pages());
+        verify_holders(zone)?;
+        let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
+        if counter != free {
+            return Err(Fault::Counter { of: Counted::Free, counter, found: free });
+        }
+        let in_pagesets = self.verify_pagesets(zone)?;
+        let in_blocks = verify_owned(zone)?;
+        let (allocated, cached) = verify_frames(zone)?;
+        if cached != in_pagesets {
+            return Err(Fault::Counter { of: Counted::InPagesets, counter: in_pagesets, found: cached });
+        }
+        let in_pagesets = in_pagesets.plus(in_blocks);
+        let sum = free.plus(in_pagesets).plus(allocated);
+        if sum != managed {
+            return Err(Fault::Unbalanced(managed, sum));
+        }
+        Ok(Accounting { managed, free, in_pagesets, allocated })
+    }
+
+    /// Returns the number of frames in pagesets, and checks each block with `check_cached`.
+    fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
+        let mut total = PageCount::ZERO;
+        let used = |cpu: &&CpuInfo| cpu.exists() && self.pagesets_of(zone).of(**cpu).was_used();
+        for &cpu in self.cpus.iter().filter(used) {
+            if self.ids_of(self.process).contains(&cpu.id.index()) {
+                let session = self.pageset(zone, cpu);
+                total = total.plus(self.verify_pageset(zone, cpu, &session)?);
+                session.update_limits();
+            } else {
+                // No process locks the pagesets of another, which are at rest here.
+                let pagesets = self.pagesets_of(zone);
+                let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
+                total = total.plus(self.verify_pageset(zone, cpu, &ManuallyDrop::new(guard))?);
+            }
+        }
+        Ok(total)
+    }
+
+    /// Verifies a pageset, and returns how many frames it holds.
+    fn verify_pageset(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        guard: &PagesetGuard<'_, P>,
+    ) -> Result<PageCount, Fault> {
+        let mut held = PageCount::ZERO;
+        for stack in CachedOrders::stacks_downwards() {
+            let order = self.cached.order(stack);
+            for frame in guard.blocks(stack) {
+                check_cached(zone, frame, order)?;
+                held = held.plus(order.pages());
+            }
+        }
+        if held != guard.count() {
+            let (of, counter) = (Counted::InPagesetOf(cpu.id), guard.count());
+            return Err(Fault::Counter { of, counter, found: held });
+        }
+        Ok(held)
+    }
 }
 
 fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
@@ -303,72 +367,6 @@ fn verify_owned<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
         }
     });
     twice.map_or(pages.map(PageCount::new).ok_or(Fault::OwnedBlocks), Err)
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
-        zone.free_areas.verify().map_err(|_| Fault::Buddy)?;
-        let managed = zone.managed();
-        let free = PageCount::new(zone.free_areas.pages());
-        verify_holders(zone)?;
-        let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
-        if counter != free {
-            return Err(Fault::Counter { of: Counted::Free, counter, found: free });
-        }
-        let in_pagesets = self.verify_pagesets(zone)?;
-        let in_blocks = verify_owned(zone)?;
-        let (allocated, cached) = verify_frames(zone)?;
-        if cached != in_pagesets {
-            return Err(Fault::Counter { of: Counted::InPagesets, counter: in_pagesets, found: cached });
-        }
-        let in_pagesets = in_pagesets.plus(in_blocks);
-        let sum = free.plus(in_pagesets).plus(allocated);
-        if sum != managed {
-            return Err(Fault::Unbalanced(managed, sum));
-        }
-        Ok(Accounting { managed, free, in_pagesets, allocated })
-    }
-
-    /// Returns the number of frames in pagesets, and checks each block with `check_cached`.
-    fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
-        let mut total = PageCount::ZERO;
-        let used = |cpu: &&CpuInfo| cpu.exists() && self.pagesets_of(zone).of(**cpu).was_used();
-        for &cpu in self.cpus.iter().filter(used) {
-            if self.ids_of(self.process).contains(&cpu.id.index()) {
-                let session = self.pageset(zone, cpu);
-                total = total.plus(self.verify_pageset(zone, cpu, &session)?);
-                session.update_limits();
-            } else {
-                // No process locks the pagesets of another, which are at rest here.
-                let pagesets = self.pagesets_of(zone);
-                let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
-                total = total.plus(self.verify_pageset(zone, cpu, &ManuallyDrop::new(guard))?);
-            }
-        }
-        Ok(total)
-    }
-
-    /// Verifies a pageset, and returns how many frames it holds.
-    fn verify_pageset(
-        &self,
-        zone: &Zone<'m, P>,
-        cpu: CpuInfo,
-        guard: &PagesetGuard<'_, P>,
-    ) -> Result<PageCount, Fault> {
-        let mut held = PageCount::ZERO;
-        for stack in CachedOrders::stacks_downwards() {
-            let order = self.cached.order(stack);
-            for frame in guard.blocks(stack) {
-                check_cached(zone, frame, order)?;
-                held = held.plus(order.pages());
-            }
-        }
-        if held != guard.count() {
-            let (of, counter) = (Counted::InPagesetOf(cpu.id), guard.count());
-            return Err(Fault::Counter { of, counter, found: held });
-        }
-        Ok(held)
-    }
 }
 
 #[cfg(test)]

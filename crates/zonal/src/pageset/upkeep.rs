@@ -194,9 +194,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
         }
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the free frames of a CPU's blocks to the free areas.
     pub(crate) fn disown_all_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let merged = zone.disown_all_of(cpu);

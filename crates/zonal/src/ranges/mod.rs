@@ -263,27 +263,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             None
         })
     }
-}
 
-/// Describes the block at `frame`, or returns `None` if the frame is free.
-fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -> Option<UsedFrames> {
-    let used = match state {
-        // A watched block that was not found in the table has just been freed.
-        FrameState::Free | FrameState::Watched => return None,
-        FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => UsedState::Allocated(kind),
-        FrameState::RunPart(_) => UsedState::InRun,
-        FrameState::Cached(_) => UsedState::Cached,
-        FrameState::Quarantined(..) => UsedState::Quarantined,
-        FrameState::Splitting(_) => UsedState::BeingSplit,
-        FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
-        FrameState::Retired(_) => UsedState::Retired,
-        FrameState::NotManaged => UsedState::NotManaged,
-    };
-    let count = state.order().map_or(PageCount::new(1), Order::pages);
-    Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state: used })
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Calls `find` with the zones that may serve a request, in the order of its zonelist, until it finds something.
     ///
     /// Begins again if the list is rebuilt meanwhile, as a scan does.
@@ -314,4 +294,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         None
     }
+}
+
+/// Describes the block at `frame`, or returns `None` if the frame is free.
+fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -> Option<UsedFrames> {
+    let used = match state {
+        // A watched block that was not found in the table has just been freed.
+        FrameState::Free | FrameState::Watched => return None,
+        FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => UsedState::Allocated(kind),
+        FrameState::RunPart(_) => UsedState::InRun,
+        FrameState::Cached(_) => UsedState::Cached,
+        FrameState::Quarantined(..) => UsedState::Quarantined,
+        FrameState::Splitting(_) => UsedState::BeingSplit,
+        FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
+        FrameState::Retired(_) => UsedState::Retired,
+        FrameState::NotManaged => UsedState::NotManaged,
+    };
+    let count = state.order().map_or(PageCount::new(1), Order::pages);
+    Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state: used })
 }

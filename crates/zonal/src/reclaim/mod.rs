@@ -335,39 +335,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let is_of_others = node.cpus_online() > 0 && context.from != zone.node;
         if is_of_others { ReclaimStep::NotTried } else { ReclaimStep::WouldRun }
     }
-}
 
-/// Returns the number of frames that a reclaim round for an `order` block should free.
-pub(crate) fn reclaim_target(order: Order) -> PageCount {
-    order.pages().max(TARGET_MIN)
-}
-
-/// Returns the extent of one zone.
-fn zone_alone<'m, P: Platform>(zone: &'m Zone<'m, P>) -> Extent<'m, P> {
-    Extent { place: zone.node, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
-}
-
-/// Returns the request for direct reclaim of a node.
-fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
-    ReclaimRequest {
-        zone_limit: context.limit,
-        order: context.order,
-        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.order))
-    }
-}
-
-/// Returns the request for `target` used frames in a range of `zone`.
-fn range_request<P: Platform>(zone: &Zone<'_, P>, range: FrameRange, target: PageCount) -> ReclaimRequest {
-    ReclaimRequest { range: Some(range), ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target) }
-}
-
-/// Returns how many more frames must be free for the zone to be above `watermarks.high`.
-fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
-    let wanted = zone.watermarks().high.plus(PageCount::new(1));
-    if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns how many frames the reclaimers could free for `request`.
     ///
     /// The caller must not be inside a reclaimer's call.
@@ -418,4 +386,34 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn whole_node(&self, place: usize) -> Extent<'m, P> {
         Extent { place, zones: self.node_zones(place), alone: None }
     }
+}
+
+/// Returns the number of frames that a reclaim round for an `order` block should free.
+pub(crate) fn reclaim_target(order: Order) -> PageCount {
+    order.pages().max(TARGET_MIN)
+}
+
+/// Returns the extent of one zone.
+fn zone_alone<'m, P: Platform>(zone: &'m Zone<'m, P>) -> Extent<'m, P> {
+    Extent { place: zone.node, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
+}
+
+/// Returns the request for direct reclaim of a node.
+fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
+    ReclaimRequest {
+        zone_limit: context.limit,
+        order: context.order,
+        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.order))
+    }
+}
+
+/// Returns the request for `target` used frames in a range of `zone`.
+fn range_request<P: Platform>(zone: &Zone<'_, P>, range: FrameRange, target: PageCount) -> ReclaimRequest {
+    ReclaimRequest { range: Some(range), ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target) }
+}
+
+/// Returns how many more frames must be free for the zone to be above `watermarks.high`.
+fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
+    let wanted = zone.watermarks().high.plus(PageCount::new(1));
+    if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }
 }

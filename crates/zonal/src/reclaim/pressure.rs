@@ -57,9 +57,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn report_recovered(&self) {
         (0..self.nodes.len()).for_each(|place| self.report_if_recovered(place));
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Reports the nodes of a request that are below `low`.
     pub(crate) fn report_low(&self, context: &AllocContext<'_>) {
         let nodes = self.allowed_nodes(context);

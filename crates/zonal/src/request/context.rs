@@ -222,9 +222,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             contents.fill(first, count, 0);
         }
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Applies the policy and the cpuset of `request` to `context`.
     fn constrain<'r>(
         &self,

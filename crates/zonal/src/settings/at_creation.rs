@@ -86,9 +86,7 @@ impl Config {
             _ => Ok(()),
         }
     }
-}
 
-impl Config {
     /// Checks the settings that an allocator cannot have if processes share it: their state could not be given back when a
     /// process dies.
     pub(crate) fn check_processes(&self) -> Result<(), ConfigError> {
