@@ -135,3 +135,43 @@ fn requests_succeed_and_keep_their_contents_during_trims() {
     });
     pool.verify().unwrap();
 }
+
+/// Whether the file system of a folder has a limit.
+fn is_limited(folder: &str) -> bool {
+    let folder = std::ffi::CString::new(folder).unwrap();
+    // SAFETY: zeros are valid.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the name and the structure outlive the call.
+    assert_eq!(unsafe { libc::statfs(folder.as_ptr(), &raw mut status) }, 0);
+    status.f_blocks > 0
+}
+
+#[test]
+fn a_process_returns_what_others_have_freed_unless_the_file_system_has_a_limit() {
+    let pool = small_pages(32).shared_by_descriptor().build().unwrap();
+    let other = Pool::join_file(pool.shared_file().unwrap()).unwrap();
+    let pages = filled(&pool, 6000);
+    let (kept, freed): (Vec<_>, Vec<_>) = pages.into_iter().enumerate().partition(|(at, _)| at % 3 == 0);
+    let before = resident(&pool);
+    drop(freed);
+    pool.drain_pagesets();
+    assert_eq!(other.trim().unwrap(), 4_000 * 4096);
+    assert_eq!(resident(&pool), before - 4_000 * 4096);
+    assert!(
+        kept.iter().all(|(at, page)| page.iter().all(|&byte| byte == *at as u8 | 1)),
+        "pages in use stay"
+    );
+    let again: Vec<_> = (0..4_000).map(|_| pool.alloc(&PoolRequest::page()).unwrap()).collect();
+    assert!(again.iter().all(|page| page.iter().all(|&byte| byte == 0)));
+    pool.verify().unwrap();
+
+    let path = format!("/dev/shm/zonal-trim-{}", std::process::id());
+    if !is_limited("/dev/shm") {
+        zonal_testing::skipped!("/dev/shm has no limit");
+        return;
+    }
+    let pool = small_pages(4).shared(&path).build().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    drop(filled(&pool, 100));
+    assert!(matches!(pool.trim(), Err(TrimError::Shared)));
+}

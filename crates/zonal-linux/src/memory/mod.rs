@@ -21,6 +21,6 @@ pub(crate) mod pool_socket;
 pub(crate) mod pool_zones;
 pub(crate) mod range_list;
 pub(crate) mod residency;
-mod shared_file;
+pub(crate) mod shared_file;
 mod split;
 pub(crate) mod zones;

@@ -5,7 +5,7 @@
 use std::ffi::{CString, c_uint};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::page_sizes::HugePageSize;
 
@@ -36,6 +36,16 @@ pub(super) fn create(name: &str, bytes: usize, size: Option<HugePageSize>) -> io
     // SAFETY: the descriptor is open, and the command takes an integer.
     done(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
     Ok(file)
+}
+
+/// Whether the kernel provides a page of the file at any time, as for private memory: its file system has no limit. That of a
+/// `memfd` has none.
+pub(crate) fn is_unlimited(file: BorrowedFd<'_>) -> bool {
+    let mut status = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the descriptor is open, and the call writes at most one value.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), status.as_mut_ptr()) };
+    // SAFETY: zeros are valid, as what the call has written is.
+    result == 0 && unsafe { status.assume_init() }.f_blocks == 0
 }
 
 /// Returns an error for a length with which the kernel would kill the process (`RLIMIT_FSIZE`).

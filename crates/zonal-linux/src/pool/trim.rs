@@ -12,6 +12,7 @@ use super::emit::emit;
 use super::handle::Pool;
 use crate::error::Warning;
 use crate::memory::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
+use crate::memory::shared_file::is_unlimited;
 use crate::memory::zones::ZoneMemory;
 
 /// Largest range that is allocated at a time, so that other threads find free frames meanwhile.
@@ -26,8 +27,10 @@ pub enum TrimError {
     )]
     Poisoned,
     /// Processes share the pool, whose file keeps its memory: an access to a page for which its file system then has no room
-    /// would kill the process.
-    #[error("processes share the pool, whose file keeps its memory")]
+    /// would kill the process. A file that is shared by descriptor has no such limit.
+    #[error(
+        "the pool's file keeps its memory, because its file system has a limit; share the pool by descriptor"
+    )]
     Shared,
     /// The kernel refused to take memory back.
     #[error("{done} bytes were returned to the kernel; it refused the frames {range}: {why}")]
@@ -45,7 +48,7 @@ impl Pool {
     /// Returns the memory of all frames that are free now to the kernel, and returns how many bytes.
     ///
     /// The frames stay free and online; the kernel provides zeroed memory at their next use. The count includes only
-    /// memory that was resident. Pagesets are drained first. Other threads can allocate and free meanwhile: at most 4 MiB
+    /// memory that was resident. Pagesets are drained first, but not those of other processes. Other threads can allocate and free meanwhile: at most 4 MiB
     /// are held at a time, and never so much that a zone falls below its watermark `min`.
     ///
     /// In a pool with transparent huge pages, only ranges of 2 MiB that are free as a whole are returned, because the
@@ -66,13 +69,13 @@ impl Pool {
     ///
     /// # Errors
     /// [`TrimError::Poisoned`] for a pool with [`Hardening::poison`](crate::Hardening::poison), and [`TrimError::Shared`] for
-    /// one that processes share; nothing has changed then. [`TrimError::Refused`] when the kernel refuses to take memory back, for example because the
-    /// program locked it (`mlockall`).
+    /// one that processes share by a path; nothing has changed then. [`TrimError::Refused`] when the kernel refuses to take
+    /// memory back, for example because the program locked it (`mlockall`).
     pub fn trim(&self) -> Result<u64, TrimError> {
         if self.core.poisons {
             return Err(TrimError::Poisoned);
         }
-        if self.shared_file().is_some() {
+        if self.shared_file().is_some_and(|file| !is_unlimited(file)) {
             return Err(TrimError::Shared);
         }
         self.drain_pagesets();

@@ -142,6 +142,13 @@ pub const OPERATIONS: &[Operation] = &[
         free_all(pool, &[alloc(pool, 3), alloc(pool, 9)]);
         on(Pool::drain_pagesets)
     }),
+    own("trim", |pool, _| {
+        let (first, order) = alloc(pool, 9);
+        touch(pool, first);
+        free_all(pool, &[(first, order)]);
+        pool.drain_pagesets();
+        on(|pool| assert!(pool.trim().expect("a memfd has no limit") > 0))
+    }),
     own("tick", |pool, _| {
         free_all(pool, &pages(pool, 300));
         // SAFETY: a tick frees no block.
@@ -232,6 +239,13 @@ fn file_of(pool: &Pool) -> BorrowedFd<'_> {
 fn alloc(pool: &Pool, order: u8) -> (Pfn, Order) {
     let order = Order::new(order).expect("a small order");
     (pool.alloc_raw(&PoolRequest::new(order)).expect("there is room").first, order)
+}
+
+/// Writes to a frame that the child holds, so that it has memory.
+fn touch(pool: &Pool, frame: Pfn) {
+    let first = pool.ptr_of(frame).expect("it is the pool's");
+    // SAFETY: the child holds the frame.
+    unsafe { first.write(1) };
 }
 
 fn pages(pool: &Pool, count: usize) -> Vec<(Pfn, Order)> {

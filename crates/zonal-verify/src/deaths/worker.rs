@@ -77,7 +77,8 @@ impl Worker {
             }
             930..980 => _ = self.pick().map(|held| println!("give {}", held.to_line())),
             980..985 => self.pool.drain_pagesets(),
-            985..990 => allocator.tick(),
+            985..986 => _ = self.pool.trim().expect("a memfd has no limit"),
+            986..990 => allocator.tick(),
             990..995 => self.pool.stat_refresh(),
             _ => {
                 let factor = self.random.u32(10..200).to_string();
