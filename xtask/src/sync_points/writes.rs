@@ -56,9 +56,16 @@ struct Known {
     /// Names that stand for cells, by file, function and name; the function `*` is all of a file.
     aliases: BTreeMap<[String; 3], String>,
     /// Functions whose callers' rows cover their writes, with the receivers of calls; none stands for every call.
-    through: BTreeMap<(String, String), Vec<String>>,
+    through: BTreeMap<(String, String), Through>,
     /// Cells that a function writes beside the table.
     beside: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+/// How calls of a function that writes for its callers look.
+struct Through {
+    /// Names on which calls count; all calls count if there are none.
+    receivers: Vec<String>,
+    call: Regex,
 }
 
 struct Row {
@@ -159,12 +166,10 @@ impl Source {
     /// Adds the writes of functions that this source calls; returns whether there are new ones.
     fn calls(&self, known: &Known, writes: &mut Writes) -> bool {
         let mut grows = false;
-        for (called, receivers) in &known.through {
+        for (called, Through { receivers, call }) in &known.through {
             let Some(accesses) = writes.get(called).cloned() else { continue };
-            let name = called.1.rsplit("::").next().unwrap_or_default();
             let owner = called.1.rsplit_once("::").map(|(owner, _)| owner);
-            let pattern = regex(&format!(r"(?:\b(\w+)\s*\.\s*)?\b{name}(?:\s*::\s*<[\w\s,]*>)?\s*\("));
-            for call in pattern.captures_iter(&self.code) {
+            for call in call.captures_iter(&self.code) {
                 let at = call.get(0).expect("a match has a whole").start();
                 let Some(function) = self.function_at(at) else { continue };
                 let of_owner =
@@ -216,8 +221,10 @@ impl Known {
             let (Some(file), Some(function)) = (words.next(), words.next()) else {
                 return Err("`through` names a file and a function".to_owned());
             };
-            let on = words.filter(|word| *word != "on").map(str::to_owned).collect();
-            self.through.insert((file.to_owned(), function.to_owned()), on);
+            let receivers = words.filter(|word| *word != "on").map(str::to_owned).collect();
+            let name = function.rsplit("::").next().unwrap_or_default();
+            let call = regex(&format!(r"(?:\b(\w+)\s*\.\s*)?\b{name}(?:\s*::\s*<[\w\s,]*>)?\s*\("));
+            self.through.insert((file.to_owned(), function.to_owned()), Through { receivers, call });
             return Ok(());
         }
         let form = "a line is `FILE FUNCTION CELLS: REASON`";
