@@ -41,6 +41,7 @@ const LAYERS: [Layers; 19] = [
     Layers {
         name: "zonal",
         order: &[
+            "messages",
             "units",
             "node_mask",
             "machine",

@@ -65,6 +65,9 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod messages;
+
 pub mod config;
 pub mod error;
 pub mod machine;

@@ -91,34 +91,43 @@ pub enum SettingValue {
     None,
 }
 
-/// Why a setting was not read or changed. On an error, nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SettingError {
-    /// No setting has this name.
-    Unknown {
-        /// Start of the name.
-        name: Excerpt,
-    },
-    /// The value is not one that the setting can have.
-    Value {
-        /// The setting.
-        setting: Setting,
-        /// Start of the value.
-        value: Excerpt,
-    },
-    /// The setting cannot be changed at run time.
-    ReadOnly(Setting),
-    /// The setting has no value that could be read.
-    WriteOnly(Setting),
-    /// The setting is an action of a running allocator, so a configuration cannot have it.
-    NotYet(Setting),
-    /// The value is not possible on this machine.
-    Refused {
-        /// The setting.
-        setting: Setting,
-        /// The reason.
-        why: ConfigError,
-    },
+messages! {
+    /// Why a setting was not read or changed. On an error, nothing has changed.
+    pub enum SettingError: core::error::Error {
+        /// No setting has this name.
+        Unknown {
+            /// Start of the name.
+            name: Excerpt,
+        } =>
+            { |f| {
+                write!(f, "no setting is named `{name}`; the ")?;
+                match nearest(name.text()) {
+                    Some(setting) => write!(f, "nearest name is {setting}"),
+                    None => write!(f, "settings are {}", Names(Setting::ALL.iter())),
+                }
+            } },
+        /// The value is not one that the setting can have.
+        Value {
+            /// The setting.
+            setting: Setting,
+            /// Start of the value.
+            value: Excerpt,
+        } => ("{setting} cannot be `{value}`; allowed: {}", setting.info().values),
+        /// The setting cannot be changed at run time.
+        ReadOnly(setting: Setting) =>
+            "{setting} cannot be changed at run time; it is chosen when the allocator is created",
+        /// The setting has no value that could be read.
+        WriteOnly(setting: Setting) => "{setting} has no value; it can only be set",
+        /// The setting is an action of a running allocator, so a configuration cannot have it.
+        NotYet(setting: Setting) => "{setting} can only be set once the allocator exists",
+        /// The value is not possible on this machine.
+        Refused {
+            /// The setting.
+            setting: Setting,
+            /// The reason.
+            why: ConfigError,
+        } => "{setting} was not changed: {why}",
+    }
 }
 
 impl Setting {
@@ -252,34 +261,6 @@ impl fmt::Display for Setting {
         f.write_str(self.info().name)
     }
 }
-
-impl fmt::Display for SettingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name } => {
-                write!(f, "no setting is named `{name}`; the ")?;
-                match nearest(name.text()) {
-                    Some(setting) => write!(f, "nearest name is {setting}"),
-                    None => write!(f, "settings are {}", Names(Setting::ALL.iter())),
-                }
-            }
-            Self::Value { setting, value } => {
-                write!(f, "{setting} cannot be `{value}`; allowed: {}", setting.info().values)
-            }
-            Self::ReadOnly(setting) => {
-                write!(
-                    f,
-                    "{setting} cannot be changed at run time; it is chosen when the allocator is created"
-                )
-            }
-            Self::WriteOnly(setting) => write!(f, "{setting} has no value; it can only be set"),
-            Self::NotYet(setting) => write!(f, "{setting} can only be set once the allocator exists"),
-            Self::Refused { setting, why } => write!(f, "{setting} was not changed: {why}"),
-        }
-    }
-}
-
-impl core::error::Error for SettingError {}
 
 /// Prints names with commas between them.
 struct Names<I>(I);

@@ -31,96 +31,62 @@ pub struct VerifyError {
     pub fault: Fault,
 }
 
-/// A violated invariant.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// The buddy's bitmaps, counts or indexes contradict each other.
-    Buddy,
-    /// The blocks that CPUs own, their owners or their counts contradict each other.
-    OwnedBlocks,
-    /// A frame is both free and in use, or is in use twice.
-    FrameTwice(Pfn),
-    /// A block in use starts inside another block or is misaligned.
-    BlocksOverlap(Pfn),
-    /// A block reaches beyond the last frame of its zone.
-    BeyondZone(Pfn),
-    /// A frame in a pageset is outside the zone, or a frame that is free in the buddy is not managed.
-    NotManaged(Pfn),
-    /// The accounting of a zone does not balance. The values are the managed frames and the sum of the free, cached
-    /// and allocated frames.
-    Unbalanced(PageCount, PageCount),
-    /// A counter differs from the number of frames found.
-    Counter {
-        /// Frames that the counter counts.
-        of: Counted,
-        /// Value of the counter.
-        counter: PageCount,
-        /// Number of frames found.
-        found: PageCount,
-    },
-    /// A machine-wide total differs from the sum over the nodes. The values are the total and the sum, in frames,
-    /// without per-CPU differences.
-    MachineTotal(i64, i64),
-}
+messages! {
+    /// A violated invariant.
+    pub enum Fault {
+        /// The buddy's bitmaps, counts or indexes contradict each other.
+        Buddy => "the buddy's bitmaps contradict each other",
+        /// The blocks that CPUs own, their owners or their counts contradict each other.
+        OwnedBlocks => "the blocks that CPUs own contradict each other",
+        /// A frame is both free and in use, or is in use twice.
+        FrameTwice(frame: Pfn) => "frame {frame} is both free and in use, or in use twice",
+        /// A block in use starts inside another block or is misaligned.
+        BlocksOverlap(frame: Pfn) => "allocated blocks overlap at frame {frame}",
+        /// A block reaches beyond the last frame of its zone.
+        BeyondZone(frame: Pfn) => "the block at frame {frame} extends past the end of the zone",
+        /// A frame in a pageset is outside the zone, or a frame that is free in the buddy is not managed.
+        NotManaged(frame: Pfn) => "frame {frame} is in a pageset or free, but outside the zone or not managed",
+        /// The accounting of a zone does not balance. The values are the managed frames and the sum of the free, cached
+        /// and allocated frames.
+        Unbalanced(managed: PageCount, sum: PageCount) =>
+            "{managed} frames are managed, but free, in pagesets and allocated add up to {sum}",
+        /// A counter differs from the number of frames found.
+        Counter {
+            /// Frames that the counter counts.
+            of: Counted,
+            /// Value of the counter.
+            counter: PageCount,
+            /// Number of frames found.
+            found: PageCount,
+        } => "the counter of {of} is {counter}, but {found} were found",
+        /// A machine-wide total differs from the sum over the nodes. The values are the total and the sum, in frames,
+        /// without per-CPU differences.
+        MachineTotal(total: i64, sum: i64) => "a total is {total}, but those of the nodes add up to {sum}",
+    }
 
-/// The frames that a counter counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Counted {
-    /// Free frames of a zone.
-    Free,
-    /// Frames in all pagesets of a zone.
-    InPagesets,
-    /// Frames in the pageset of this CPU.
-    InPagesetOf(CpuId),
-    /// Allocated frames of a node.
-    Allocated,
-    /// Frames of a zone that fences keep.
-    Fenced,
-    /// Retired frames of a zone.
-    Retired,
-}
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Free => write!(f, "free frames"),
-            Self::InPagesets => write!(f, "frames in pagesets"),
-            Self::InPagesetOf(cpu) => write!(f, "frames in the pageset of CPU {cpu}"),
-            Self::Allocated => write!(f, "allocated frames of the node"),
-            Self::Fenced => write!(f, "fenced frames"),
-            Self::Retired => write!(f, "retired frames"),
-        }
+    /// The frames that a counter counts.
+    pub enum Counted {
+        /// Free frames of a zone.
+        Free => "free frames",
+        /// Frames in all pagesets of a zone.
+        InPagesets => "frames in pagesets",
+        /// Frames in the pageset of this CPU.
+        InPagesetOf(cpu: CpuId) => "frames in the pageset of CPU {cpu}",
+        /// Allocated frames of a node.
+        Allocated => "allocated frames of the node",
+        /// Frames of a zone that fences keep.
+        Fenced => "fenced frames",
+        /// Retired frames of a zone.
+        Retired => "retired frames",
     }
 }
 
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.fault {
-            Fault::MachineTotal(..) => write!(f, "the machine: ")?,
-            _ => write!(f, "node {} {}: ", self.node, self.kind)?,
-        }
-        match self.fault {
-            Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
-            Fault::OwnedBlocks => write!(f, "the blocks that CPUs own contradict each other"),
-            Fault::FrameTwice(frame) => {
-                write!(f, "frame {frame} is both free and in use, or in use twice")
-            }
-            Fault::BlocksOverlap(frame) => write!(f, "allocated blocks overlap at frame {frame}"),
-            Fault::BeyondZone(frame) => {
-                write!(f, "the block at frame {frame} extends past the end of the zone")
-            }
-            Fault::NotManaged(frame) => {
-                write!(f, "frame {frame} is in a pageset or free, but outside the zone or not managed")
-            }
-            Fault::Unbalanced(managed, sum) => {
-                write!(f, "{managed} frames are managed, but free, in pagesets and allocated add up to {sum}")
-            }
-            Fault::Counter { of, counter, found } => {
-                write!(f, "the counter of {of} is {counter}, but {found} were found")
-            }
-            Fault::MachineTotal(total, sum) => {
-                write!(f, "a total is {total}, but those of the nodes add up to {sum}")
-            }
+        let Self { node, kind, fault } = self;
+        match fault {
+            Fault::MachineTotal(..) => write!(f, "the machine: {fault}"),
+            _ => write!(f, "node {node} {kind}: {fault}"),
         }
     }
 }

@@ -65,28 +65,29 @@ pub struct ZoneShortage {
     pub managed: PageCount,
 }
 
-/// Reason why an eligible zone does not serve a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// No memory of the zone is online.
-    NoMemory,
-    /// The block would leave the zone at or below `watermarks.min`, as lowered by the request's urgency.
-    BelowMin {
-        /// Number of free frames that the zone lacks to satisfy the lowered `min` plus the lowmem reserve. It is computed from the free
-        /// count that the watermark check uses, which excludes per-CPU differences that have not been folded.
-        short_by: PageCount,
-    },
-    /// Only the zone's lowmem reserve, which protects frames for requests with lower zone limits, prevents the
-    /// allocation.
-    Reserved {
-        /// Number of free frames that the zone lacks, computed as for [`Verdict::BelowMin`].
-        short_by: PageCount,
-    },
-    /// The zone has enough free frames, but no free block of the requested order or larger.
-    NoBlock,
-    /// The zone could serve the request now. Either frames became free after the failure, or fault injection caused the
-    /// failure.
-    WouldServe,
+messages! {
+    /// Reason why an eligible zone does not serve a request.
+    pub enum Verdict {
+        /// No memory of the zone is online.
+        NoMemory => "has no memory online",
+        /// The block would leave the zone at or below `watermarks.min`, as lowered by the request's urgency.
+        BelowMin {
+            /// Number of free frames that the zone lacks to satisfy the lowered `min` plus the lowmem reserve. It is computed from the free
+            /// count that the watermark check uses, which excludes per-CPU differences that have not been folded.
+            short_by: PageCount,
+        } => ("is below min, short by {}", Frames(short_by)),
+        /// Only the zone's lowmem reserve, which protects frames for requests with lower zone limits, prevents the
+        /// allocation.
+        Reserved {
+            /// Number of free frames that the zone lacks, computed as for [`Verdict::BelowMin`].
+            short_by: PageCount,
+        } => ("is limited by its lowmem reserve, short by {}", Frames(short_by)),
+        /// The zone has enough free frames, but no free block of the requested order or larger.
+        NoBlock => "has no free block of the order",
+        /// The zone could serve the request now. Either frames became free after the failure, or fault injection caused the
+        /// failure.
+        WouldServe => "can serve now",
+    }
 }
 
 /// Number of zones with each [`Verdict`], and of zones that were not eligible.
@@ -163,20 +164,6 @@ impl fmt::Display for VerdictCounts {
             between = ", ";
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoMemory => write!(f, "has no memory online"),
-            Self::BelowMin { short_by } => write!(f, "is below min, short by {}", Frames(*short_by)),
-            Self::Reserved { short_by } => {
-                write!(f, "is limited by its lowmem reserve, short by {}", Frames(*short_by))
-            }
-            Self::NoBlock => write!(f, "has no free block of the order"),
-            Self::WouldServe => write!(f, "can serve now"),
-        }
     }
 }
 

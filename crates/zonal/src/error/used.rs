@@ -2,8 +2,6 @@
 //!
 //! Related files: `ranges/mod.rs` lists such frames, errors of ranges contain them.
 
-use core::fmt;
-
 use crate::machine::FrameRange;
 use crate::units::PageKind;
 
@@ -16,40 +14,24 @@ pub struct UsedFrames {
     pub state: UsedState,
 }
 
-/// The states of frames that are not free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UsedState {
-    /// Allocated as this kind.
-    Allocated(PageKind),
-    /// Allocated as a later block of a run.
-    InRun,
-    /// Free in a pageset, or moving to or from one.
-    Cached,
-    /// In quarantine, or out of use after invalid frees.
-    Quarantined,
-    /// Kept by a fence ([`Allocator::fence`](crate::Allocator::fence)).
-    Fenced,
-    /// Retired ([`Allocator::retire`](crate::Allocator::retire)).
-    Retired,
-    /// Being split by another thread.
-    BeingSplit,
-    /// In a hole or offline.
-    NotManaged,
-}
-
-impl fmt::Display for UsedState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Allocated(PageKind::User) => "allocated (user)",
-            Self::Allocated(PageKind::Cache) => "allocated (cache)",
-            Self::Allocated(PageKind::Kernel) => "allocated (kernel)",
-            Self::InRun => "allocated with the frames before it",
-            Self::Cached => "cached in a pageset",
-            Self::Quarantined => "in quarantine",
-            Self::Fenced => "kept by a fence",
-            Self::Retired => "retired",
-            Self::BeingSplit => "being split",
-            Self::NotManaged => "not managed",
-        })
+messages! {
+    /// The states of frames that are not free.
+    pub enum UsedState {
+        /// Allocated as this kind.
+        Allocated(kind: PageKind) => ("allocated ({})", ["user", "cache", "kernel"][kind as usize]),
+        /// Allocated as a later block of a run.
+        InRun => "allocated with the frames before it",
+        /// Free in a pageset, or moving to or from one.
+        Cached => "cached in a pageset",
+        /// In quarantine, or out of use after invalid frees.
+        Quarantined => "in quarantine",
+        /// Kept by a fence ([`Allocator::fence`](crate::Allocator::fence)).
+        Fenced => "kept by a fence",
+        /// Retired ([`Allocator::retire`](crate::Allocator::retire)).
+        Retired => "retired",
+        /// Being split by another thread.
+        BeingSplit => "being split",
+        /// In a hole or offline.
+        NotManaged => "not managed",
     }
 }

@@ -4,7 +4,7 @@
 //! scan as a [`ZonelistScan`], whose steps allocate or, in an explanation, only report what they would do. The crate
 //! `zonal-history` has the past forms. Related file: `alloc/scan.rs` implements the steps.
 
-use core::fmt::{self, Debug};
+use core::fmt::Debug;
 
 /// The mode of the zonelist cache, which lets scans skip zones that were full recently (mechanisms M1 and M3 of the
 /// README; Jackson 2006, Gorman 2011). All modes but `On` and `Off` select a [`ScanForm`], which the program must link.
@@ -127,35 +127,22 @@ pub trait ZonelistScan {
     fn restart_without_cache(&mut self) -> bool;
 }
 
-/// What became of node reclaim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReclaimStep {
-    /// It failed for such a request within the last second, so it is not tried again.
-    FailedRecently,
-    /// The request may not reclaim the node: it may not wait, the node has CPUs of its own, or another CPU reclaims it.
-    NotTried,
-    /// Too few frames can be reclaimed.
-    TooFew,
-    /// It was tried and freed nothing.
-    Nothing,
-    /// It freed fewer frames than the request needs.
-    Some,
-    /// It freed enough frames.
-    Success,
-    /// It would be tried; how much the reclaimers would free is not known before.
-    WouldRun,
-}
-
-impl fmt::Display for ReclaimStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FailedRecently => "failed within the last second",
-            Self::NotTried => "is not allowed or already running",
-            Self::TooFew => "has too little to free",
-            Self::Nothing => "freed nothing",
-            Self::Some => "freed too little",
-            Self::Success => "freed enough",
-            Self::WouldRun => "would be run",
-        })
+messages! {
+    /// What became of node reclaim.
+    pub enum ReclaimStep {
+        /// It failed for such a request within the last second, so it is not tried again.
+        FailedRecently => "failed within the last second",
+        /// The request may not reclaim the node: it may not wait, the node has CPUs of its own, or another CPU reclaims it.
+        NotTried => "is not allowed or already running",
+        /// Too few frames can be reclaimed.
+        TooFew => "has too little to free",
+        /// It was tried and freed nothing.
+        Nothing => "freed nothing",
+        /// It freed fewer frames than the request needs.
+        Some => "freed too little",
+        /// It freed enough frames.
+        Success => "freed enough",
+        /// It would be tried; how much the reclaimers would free is not known before.
+        WouldRun => "would be run",
     }
 }
