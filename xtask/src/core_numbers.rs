@@ -76,7 +76,7 @@ fn compare(known: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -
     found
 }
 
-/// Counts the core, and the words of the README.
+/// Counts the core, and the words of the README; also returns an error for each file with code that is not counted.
 fn numbers(root: &Path) -> (BTreeMap<String, usize>, Vec<String>) {
     let files = sources(root);
     let read = |below: &str| -> Vec<(String, String)> {

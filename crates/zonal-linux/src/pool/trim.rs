@@ -48,8 +48,8 @@ impl Pool {
     /// Returns the memory of all frames that are free now to the kernel, and returns how many bytes.
     ///
     /// The frames stay free and online; the kernel provides zeroed memory at their next use. The count includes only
-    /// memory that was resident. Pagesets are drained first, but not those of other processes. Other threads can allocate and free meanwhile: at most 4 MiB
-    /// are held at a time, and never so much that a zone falls below its watermark `min`.
+    /// memory that was resident. Pagesets are drained first, but not those of other processes. Other threads can allocate and
+    /// free meanwhile: at most 4 MiB are held at a time, and never so much that a zone falls below its watermark `min`.
     ///
     /// In a pool with transparent huge pages, only ranges of 2 MiB that are free as a whole are returned, because the
     /// kernel would split the huge page otherwise. Explicit huge pages are never returned: if the kernel's reserve were

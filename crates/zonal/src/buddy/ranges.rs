@@ -81,7 +81,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Does the work of [`Self::add`] bit by bit.
+    /// Does the work of [`Self::add`] one stretch at a time.
     fn add_pieces(&self, start: u64, end: u64) {
         for stretch in self.shape.stretches(start, end) {
             let bits = self.word(stretch.level, stretch.word).load(Relaxed);

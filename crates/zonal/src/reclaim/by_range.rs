@@ -143,8 +143,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Empties a window with the reclaimers and allocates it. Continues if some of its frames are still in use, and ends
-    /// without frames if the reclaimers have nothing to free, or ignore ranges. Adds the number of frames that they freed to `evicted`, which
-    /// stays at most `most` if they free no more than they are asked for.
+    /// without frames if the reclaimers have nothing to free, or ignore ranges. Adds the number of frames that they freed to
+    /// `evicted`, which stays at most `most` if they free no more than they are asked for.
     fn empty(
         &self,
         zone: &'m Zone<'m, P>,
