@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
-use zonal_testing::skipped;
+use zonal_testing::{copy_program, skipped};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 const MOUNTED: &str = "/sys/kernel/tracing/instances";
@@ -284,8 +284,7 @@ fn errors_without_tracefs_or_permission_say_what_to_do() {
     } else {
         skipped!("tracefs cannot be hidden here: {}", error(&output));
     }
-    let copy = folder.path().join("zonal");
-    fs::copy(ZONAL, &copy).unwrap();
+    copy_program(ZONAL, folder.path().join("zonal"));
     let text = "chmod 755 . && setpriv --reuid 65534 --regid 65534 --clear-groups ./zonal trace record --out /tmp/none -- true";
     let Some(mut run) = script(text, folder.path()) else { return };
     let output = run.output().unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use zonal_testing::skipped;
+use zonal_testing::{copy_program, skipped};
 
 use common::{Program, library, preloaded, report_in, text};
 
@@ -70,7 +70,7 @@ fn programs_with_small_limits_run_without_a_pool() {
 fn names_are_printed_without_control_characters() {
     let Some(program) = Program::build("full.c") else { return };
     let odd = program.path.with_file_name("a\u{1b}[31m\nb");
-    std::fs::copy(&program.path, &odd).unwrap();
+    copy_program(&program.path, &odd);
     let output = preloaded(Command::new(&odd), &["SIZE=256M", "REPORT=stderr"]).output().unwrap();
     assert!(
         text(&output.stderr).starts_with("zonal-malloc: a?[31m?b, process "),
@@ -117,7 +117,7 @@ fn programs_with_set_user_id_ignore_the_variables() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let (linked, report) = (folder.path().join("linked"), folder.path().join("report"));
-    std::fs::copy(library(), folder.path().join("libzonal_malloc.so")).unwrap();
+    copy_program(library(), folder.path().join("libzonal_malloc.so"));
     let mut build = Command::new("cc");
     build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/fork.c"));
     build.args([

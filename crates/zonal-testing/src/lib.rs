@@ -52,6 +52,19 @@ pub fn built_library(manifest: &str, features: &[&str], file: &str) -> PathBuf {
     target.join("debug").join(file)
 }
 
+/// Copies a program or library that a test then runs.
+///
+/// Another process copies, because this one would hold the copy open for writing, and so would every child that another
+/// thread starts meanwhile, until its `exec`: a program that is open for writing cannot run (`ETXTBSY`).
+///
+/// # Panics
+/// Panics if the file cannot be copied.
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    let status = Command::new("cp").args(["-p", "--"]).args([from, to]).status();
+    assert!(status.is_ok_and(|status| status.success()), "{} was not copied", from.display());
+}
+
 /// Reports that the calling test skips a check, and why. The arguments are those of `format!`.
 #[macro_export]
 macro_rules! skipped {
