@@ -136,18 +136,8 @@ fn requests_succeed_and_keep_their_contents_during_trims() {
     pool.verify().unwrap();
 }
 
-/// Whether the file system of a folder has a limit.
-fn is_limited(folder: &str) -> bool {
-    let folder = std::ffi::CString::new(folder).unwrap();
-    // SAFETY: zeros are valid.
-    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the name and the structure outlive the call.
-    assert_eq!(unsafe { libc::statfs(folder.as_ptr(), &raw mut status) }, 0);
-    status.f_blocks > 0
-}
-
 #[test]
-fn a_process_returns_what_others_have_freed_unless_the_file_system_has_a_limit() {
+fn a_process_returns_what_others_have_freed_unless_the_pool_is_shared_by_a_path() {
     let pool = small_pages(32).shared_by_descriptor().build().unwrap();
     let other = Pool::join_file(pool.shared_file().unwrap()).unwrap();
     let pages = filled(&pool, 6000);
@@ -166,10 +156,6 @@ fn a_process_returns_what_others_have_freed_unless_the_file_system_has_a_limit()
     pool.verify().unwrap();
 
     let path = format!("/dev/shm/zonal-trim-{}", std::process::id());
-    if !is_limited("/dev/shm") {
-        zonal_testing::skipped!("/dev/shm has no limit");
-        return;
-    }
     let pool = small_pages(4).shared(&path).build().unwrap();
     std::fs::remove_file(&path).unwrap();
     drop(filled(&pool, 100));

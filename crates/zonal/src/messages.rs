@@ -26,7 +26,6 @@ macro_rules! messages {
         ),+ }
 
         impl core::fmt::Display for $name {
-            #[allow(unused_variables)] // a sentence need not have all values
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 match *self { $(
                     Self::$variant $(($($value),+))? $({ $($field),+ })? => message!(f $message)

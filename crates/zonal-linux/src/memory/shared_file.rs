@@ -38,14 +38,12 @@ pub(super) fn create(name: &str, bytes: usize, size: Option<HugePageSize>) -> io
     Ok(file)
 }
 
-/// Whether the kernel provides a page of the file at any time, as for private memory: its file system has no limit. That of a
-/// `memfd` has none.
-pub(crate) fn is_unlimited(file: BorrowedFd<'_>) -> bool {
-    let mut status = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the descriptor is open, and the call writes at most one value.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), status.as_mut_ptr()) };
-    // SAFETY: zeros are valid, as what the call has written is.
-    result == 0 && unsafe { status.assume_init() }.f_blocks == 0
+/// Whether the file was made for a pool that is shared by descriptor. The kernel then provides its pages without a limit of a file
+/// system. Only files that [`create`] made have this seal.
+pub(crate) fn is_of_descriptor(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: the descriptor is open, and the command takes nothing.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
 /// Returns an error for a length with which the kernel would kill the process (`RLIMIT_FSIZE`).

@@ -40,6 +40,8 @@ mod stage {
 const LIFE_AT: i64 = 1 << 40;
 /// Offset of the byte that is locked while the table changes.
 const TABLE_AT: i64 = LIFE_AT - 1;
+/// Offset of the byte that is locked while a process trims the pool.
+const TRIM_AT: i64 = LIFE_AT - 2;
 /// How long a process waits for the table before it gives up.
 const TABLE_WAIT: Duration = Duration::from_secs(10);
 /// How long a request waits for other processes to drain their pagesets.
@@ -58,6 +60,8 @@ pub(super) struct Membership {
     at: usize,
     /// Whether this process has locked its byte.
     has_entered: bool,
+    /// Whether a thread of this process trims the pool.
+    trims: AtomicBool,
     origin: Origin,
 }
 
@@ -67,6 +71,9 @@ pub(super) enum Part {
     First,
     Further,
 }
+
+/// The right to trim the pool, which one thread of all its processes has until this is dropped.
+pub(super) struct Trimming<'a>(&'a Membership);
 
 /// The table of processes, locked until dropped.
 pub(super) struct Table<'a> {
@@ -106,7 +113,15 @@ impl Membership {
         is_listed: fn(u32) -> bool,
     ) -> Result<Self, SharedError> {
         let life = ManuallyDrop::new(lives::opened(|| file.reopened())?);
-        let mut this = Self { file, life, processes, at: 0, has_entered: false, origin: Origin::here() };
+        let mut this = Self {
+            file,
+            life,
+            processes,
+            at: 0,
+            has_entered: false,
+            trims: AtomicBool::new(false),
+            origin: Origin::here(),
+        };
         let table = this.table()?;
         let places = 0..usize::from(processes);
         let own = match name.and_then(|name| this.named(name)) {
@@ -173,6 +188,17 @@ impl Membership {
     /// Publishes the file under its name, now that the pool is ready.
     pub(super) fn publish(&self) -> Result<(), SharedError> {
         self.file.publish()
+    }
+
+    /// Returns the right to trim the pool, or `None` while another thread of any process has it.
+    pub(super) fn try_trimming(&self) -> Option<Trimming<'_>> {
+        // Acquire: takes the file's lock as released; pairs with `Trimming::drop`.
+        self.trims.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        if set_lock(self.life.as_fd(), TRIM_AT, libc::F_WRLCK).is_err() {
+            self.trims.store(false, Ordering::Release); // Release: publishes the file's lock as it was; pairs with `Membership::try_trimming`.
+            return None;
+        }
+        Some(Trimming(self))
     }
 
     /// Locks the table of processes, for which it waits.
@@ -431,6 +457,13 @@ impl Drop for Membership {
         self.unlock_life();
         // SAFETY: the descriptor is not used any more.
         unsafe { ManuallyDrop::drop(&mut self.life) };
+    }
+}
+
+impl Drop for Trimming<'_> {
+    fn drop(&mut self) {
+        _ = set_lock(self.0.life.as_fd(), TRIM_AT, libc::F_UNLCK);
+        self.0.trims.store(false, Ordering::Release); // Release: publishes the file's lock as released; pairs with `Membership::try_trimming`.
     }
 }
 

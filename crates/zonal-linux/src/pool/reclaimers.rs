@@ -81,7 +81,7 @@ const NESTED_MOST: usize = 8;
 // These have no destructors and do not use the heap, because signal handlers and destructors of other thread locals
 // read them.
 thread_local! {
-    /// Pools for which this thread reclaims, rarely more than one.
+    /// Pools for which this thread reclaims, without gaps from the first place on; rarely more than one.
     static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
     /// Pool that started this thread.
     static POOL_OF_THREAD: Cell<Option<PoolKey>> = const { Cell::new(None) };
@@ -113,28 +113,30 @@ pub(super) fn belongs_to(key: PoolKey) -> bool {
 /// for `NESTED_MOST` pools.
 pub(super) fn is_reclaiming(key: PoolKey) -> bool {
     let pools = RECLAIMING.get();
-    pools.contains(&Some(key)) || !pools.contains(&None)
+    let found = pools.iter().find(|pool| pool.is_none_or(|pool| pool == key));
+    found.is_none_or(Option::is_some)
 }
 
 /// Whether the calling thread reclaims for any pool.
 pub(super) fn is_reclaiming_any() -> bool {
-    RECLAIMING.get().iter().any(Option::is_some)
+    RECLAIMING.get()[0].is_some()
 }
 
 /// Records that the calling thread begins to reclaim for pool `key`.
 pub(super) fn begin_reclaiming(key: PoolKey) {
-    replace_reclaiming(None, Some(key));
+    let mut pools = RECLAIMING.get();
+    if let Some(end) = pools.iter_mut().find(|pool| pool.is_none()) {
+        *end = Some(key);
+    }
+    RECLAIMING.set(pools);
 }
 
 /// Records that the calling thread has finished reclaiming for pool `key`.
 pub(super) fn end_reclaiming(key: PoolKey) {
-    replace_reclaiming(Some(key), None);
-}
-
-fn replace_reclaiming(from: Option<PoolKey>, to: Option<PoolKey>) {
     let mut pools = RECLAIMING.get();
-    if let Some(place) = pools.iter_mut().find(|pool| **pool == from) {
-        *place = to;
+    if let Some(at) = pools.iter().position(|&pool| pool == Some(key)) {
+        pools[at] = None;
+        pools[at..].rotate_left(1);
     }
     RECLAIMING.set(pools);
 }
@@ -262,7 +264,25 @@ mod tests {
         std::thread::spawn(move || assert!(!is_reclaiming(a))).join().unwrap();
         begin_reclaiming(b);
         end_reclaiming(a);
-        assert!(!is_reclaiming(a) && is_reclaiming(b));
+        assert!(!is_reclaiming(a) && is_reclaiming(b) && is_reclaiming_any());
         end_reclaiming(b);
+        assert!(!is_reclaiming_any());
+    }
+
+    #[test]
+    fn no_pool_may_reclaim_within_as_many_others_as_are_recorded() {
+        let pools = [(); NESTED_MOST].map(|()| PoolKey::fresh());
+        let one_more = PoolKey::fresh();
+        for &pool in &pools {
+            assert!(!is_reclaiming(one_more));
+            begin_reclaiming(pool);
+        }
+        begin_reclaiming(one_more);
+        assert!(is_reclaiming(one_more));
+        for &pool in pools.iter().rev() {
+            end_reclaiming(pool);
+            assert!(!is_reclaiming(one_more) && !is_reclaiming(pool));
+        }
+        assert!(!is_reclaiming_any());
     }
 }

@@ -12,7 +12,7 @@ use super::emit::emit;
 use super::handle::Pool;
 use crate::error::Warning;
 use crate::memory::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
-use crate::memory::shared_file::is_unlimited;
+use crate::memory::shared_file::is_of_descriptor;
 use crate::memory::zones::ZoneMemory;
 
 /// Largest range that is allocated at a time, so that other threads find free frames meanwhile.
@@ -26,10 +26,10 @@ pub enum TrimError {
         "free frames hold the poison pattern, so their memory cannot be returned; build the pool without `poison`"
     )]
     Poisoned,
-    /// Processes share the pool, whose file keeps its memory: an access to a page for which its file system then has no room
-    /// would kill the process. A file that is shared by descriptor has no such limit.
+    /// Processes share the pool by a path, so its file keeps its memory: an access to a page for which its file system then has
+    /// no room would kill the process. A file that is shared by descriptor is in no file system with a limit.
     #[error(
-        "the pool's file keeps its memory, because its file system has a limit; share the pool by descriptor"
+        "the pool's file keeps its memory, because its file system may have a limit; share the pool by descriptor"
     )]
     Shared,
     /// The kernel refused to take memory back.
@@ -48,8 +48,10 @@ impl Pool {
     /// Returns the memory of all frames that are free now to the kernel, and returns how many bytes.
     ///
     /// The frames stay free and online; the kernel provides zeroed memory at their next use. The count includes only
-    /// memory that was resident. Pagesets are drained first, but not those of other processes. Other threads can allocate and
-    /// free meanwhile: at most 4 MiB are held at a time, and never so much that a zone falls below its watermark `min`.
+    /// memory that was resident. This process's pagesets are drained first, and others' only if frames are allocated just
+    /// before they are trimmed. Other threads can allocate and free meanwhile: at most 4 MiB are allocated at a time, and never
+    /// so much that a zone falls below its watermark `min`. If processes share the pool, one thread of them trims at a time:
+    /// the call returns 0 while another one trims.
     ///
     /// In a pool with transparent huge pages, only ranges of 2 MiB that are free as a whole are returned, because the
     /// kernel would split the huge page otherwise. Explicit huge pages are never returned: if the kernel's reserve were
@@ -75,12 +77,20 @@ impl Pool {
         if self.core.poisons {
             return Err(TrimError::Poisoned);
         }
-        if self.shared_file().is_some_and(|file| !is_unlimited(file)) {
+        if self.shared_file().is_some_and(|file| !is_of_descriptor(file)) {
             return Err(TrimError::Shared);
         }
+        let Some(_trimming) =
+            self.core.members().map_or(Some(None), |members| members.try_trimming().map(Some))
+        else {
+            return Ok(0);
+        };
         self.drain_pagesets();
         let mut done = 0;
         let trimmed = self.trim_zones(&mut done);
+        if self.core.members().is_some() {
+            self.drain_pagesets(); // trimmed frames may be cached, where other processes do not find them
+        }
         if done > 0 {
             emit!(self.core.platform(), DEBUG, bytes = done, "memory of free frames returned");
         }
@@ -152,5 +162,31 @@ impl Pool {
         discarded.map_err(|(_, why)| TrimError::Refused { done: *done, range, why })?;
         *done += resident;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::request::PoolRequest;
+
+    /// Through two handles, which stand for two processes.
+    #[test]
+    fn one_thread_of_all_processes_trims() {
+        let pool = Pool::builder().size(64 << 20).shared_by_descriptor().build().unwrap();
+        let other = Pool::join_file(pool.shared_file().unwrap()).unwrap();
+        let fill = || {
+            let mut pages: Vec<_> = (0..4096).map(|_| pool.alloc(&PoolRequest::page()).unwrap()).collect();
+            pages.iter_mut().for_each(|page| page[0] = 1);
+        };
+        for trims in [&pool, &other] {
+            fill();
+            pool.drain_pagesets();
+            let trimming = trims.core.members().unwrap().try_trimming().unwrap();
+            assert_eq!([&pool, &other].map(|pool| pool.trim().unwrap()), [0, 0]);
+            drop(trimming);
+            assert!(other.trim().unwrap() > 0);
+            assert_eq!(pool.trim().unwrap(), 0, "the memory is returned");
+        }
     }
 }

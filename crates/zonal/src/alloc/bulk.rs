@@ -98,7 +98,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn put_bulk(&self, frames: &[Pfn]) -> usize {
         // One frame is freed faster on its own, so frames of two zones in turn are too.
         let begins_in = |zone: &Zone<'m, P>, _| {
-            frames.first_chunk::<2>().is_some_and(|pair| pair.iter().all(|&frame| spans(zone, frame)))
+            frames
+                .first_chunk::<2>()
+                .is_some_and(|pair| pair.iter().all(|&frame| zone.span.contains_frame(frame)))
         };
         let Some(guard) = self.lock_slot_for_bulk(begins_in) else { return 0 };
         let zone = guard.zone;
@@ -112,13 +114,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let holders = zone.holders();
         let run = if holders.are_kept() {
             // Another process's frame is taken over, one by one.
-            let is_here = |frame: &&Pfn| spans(zone, **frame) && holders.is_here(zone.offset(**frame));
+            let is_here =
+                |frame: &&Pfn| zone.span.contains_frame(**frame) && holders.is_here(zone.offset(**frame));
             &run[..run.iter().take_while(is_here).count()]
         } else {
             run
         };
         while let Some(&first) = run.get(freed) {
-            if !spans(zone, first) {
+            if !zone.span.contains_frame(first) {
                 break;
             }
             let of_word =
@@ -128,7 +131,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 freed += of_word;
                 continue;
             }
-            let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
+            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
                 break;
             };
             if holders.are_kept() && !holders.is_here(zone.offset(first)) {
@@ -180,10 +183,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-fn spans<P: Platform>(zone: &Zone<'_, P>, frame: Pfn) -> bool {
-    zone.span.start <= frame && frame < zone.span.end()
-}
-
 impl<P: Platform> PagesetGuard<'_, P> {
     /// Pops the top `count` single frames, marks them as allocated and stores them in `frames`, which must be as long;
     /// returns how many were stored. The others are second copies of frames that were freed twice.
@@ -208,7 +207,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// is not allocated, and pushes them. Returns how many were freed. The stack must have enough free slots.
     fn put_freed(&self, zone: &Zone<'_, P>, frames: &[Pfn; WORD_FRAMES], invalid_free: InvalidFree) -> usize {
         let (first, last) = (frames[0], frames[WORD_FRAMES - 1]);
-        let within = spans(zone, first) && spans(zone, last);
+        let within = zone.span.contains_frame(first) && zone.span.contains_frame(last);
         if last.get().wrapping_sub(first.get()) != WORD_FRAMES as u64 - 1 || !within {
             return 0;
         }

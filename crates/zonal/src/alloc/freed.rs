@@ -3,9 +3,9 @@
 //! Related files: `alloc/mod.rs` pushes blocks onto pagesets, `pageset/drain.rs` drains a full pageset, and
 //! `pageset/deferred.rs` holds the blocks whose free is deferred.
 
-use crate::pageset::StackId;
 use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
+use crate::pageset::{Pageset, StackId};
 use crate::platform::Platform;
 use crate::platform::pageset_slot::Push;
 use crate::platform::pageset_word::PUSH_STEPS;
@@ -131,19 +131,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.put(zone, block);
     }
 
-    /// Returns the stack that caches the block at `frame` when it is freed by `cpu`; `None` if none does.
+    /// Returns the stack of the CPU's pageset that caches the block at `frame` when it is freed; `None` if none does.
     #[inline]
     pub(super) fn stack_for(
         &self,
         zone: &Zone<'m, P>,
-        cpu: CpuInfo,
+        pageset: &Pageset<P>,
         frame: u32,
         order: Order,
     ) -> Option<StackId> {
         let is_kept = |stack: &StackId| {
-            !stack.is_middle()
-                || self.pagesets_of(zone).of(cpu).is_last_middle(frame)
-                    && !zone.is_short(Shortness::HugeBlocks)
+            !stack.is_middle() || pageset.is_last_middle(frame) && !zone.is_short(Shortness::HugeBlocks)
         };
         self.cached.stack(order).filter(is_kept)
     }

@@ -197,8 +197,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let RequestFlags { order, kind, .. } = request.flags;
         let (slot, stack) = (route.slot?, route.stack?);
         if stack != StackId::PAGES {
-            let zone = &self.zones[route.zone.index()];
-            let frame = self.pop_block(zone, route.cpu, stack, order, kind)?;
+            let frame = self.pop_block(&self.pagesets[route.zone.index()], route.cpu, stack, order, kind)?;
             return self.mark_popped_block(slot, frame, order, kind);
         }
         if !route.is_beside() {
@@ -298,10 +297,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         } else {
             zone.frames.release(frame, order, self.invalid_free)
         };
-        let kind = match claimed {
-            Ok(kind) => kind,
-            Err(state) => return self.refuse_free(zone, first, order, state),
-        };
+        let Some(kind) = claimed else { return self.refuse_free(zone, first, order) };
         let block = FreedBlock { zone: zone.id, frame, order, kind };
         if let Some((cpu, slot)) = slot
             && self.push_routed(zone, cpu, slot, block)
@@ -324,8 +320,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return self.platform.cpu_local().push_to(cpu.id, slot, block.push())
                 || self.fold_and_push(cpu, slot, block);
         }
-        let stack = self.stack_for(zone, cpu, block.frame, block.order);
-        stack.is_some_and(|stack| self.push_block(zone, cpu, stack, block))
+        let pagesets = self.pagesets_of(zone);
+        let pageset = pagesets.of(cpu);
+        let stack = self.stack_for(zone, pageset, block.frame, block.order);
+        stack.is_some_and(|stack| self.push_block(pagesets, pageset, cpu, stack, block))
     }
 
     /// Frees a block that is marked as cached, or defers that, if it would have to wait for the caller's own thread.
@@ -355,7 +353,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn push_locked(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
         let FreedBlock { frame, order, kind, .. } = block;
         let (cpu, counters) = (self.current_cpu_info(), &self.nodes[zone.node].counters);
-        let stack = cpu.and_then(|cpu| self.stack_for(zone, cpu, frame, order));
+        let stack = cpu.and_then(|cpu| self.stack_for(zone, self.pagesets_of(zone).of(cpu), frame, order));
         let session = match (cpu, stack) {
             (Some(cpu), None) if self.count_merge(zone, cpu, order, kind) => return false,
             (Some(cpu), Some(_)) => self.own_pageset(zone, cpu),

@@ -64,21 +64,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         None
     }
 
-    /// Marks a block as cached after this process has become its holder; returns the block's kind. Not inlined, so that frees in
-    /// other allocators stay small.
-    ///
-    /// # Errors
-    /// Returns the state, read again, if the block is not allocated with this order.
+    /// Marks a block as cached after this process has become its holder. Returns the block's kind, or `None` if the block is
+    /// not allocated with this order. Not inlined, so that frees in other allocators stay small.
     #[inline(never)]
-    pub(super) fn claim_held_block(
-        &self,
-        zone: &Zone<'m, P>,
-        frame: u32,
-        order: Order,
-    ) -> Result<PageKind, FrameState> {
-        let release = || zone.frames.release(frame, order, self.invalid_free);
+    pub(super) fn claim_held_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order) -> Option<PageKind> {
+        let release = || zone.frames.release(frame, order, self.invalid_free).ok_or(FrameState::Claimed); // any state
         let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
-        self.claim_here(zone, Run { first: frame, count: order.pages().get() }, release, undo)
+        self.claim_here(zone, Run { first: frame, count: order.pages().get() }, release, undo).ok()
     }
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
@@ -91,19 +83,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(kind)
     }
 
-    /// Frees a block that could not be claimed because its state was `state`, if it has a frame to retire.
+    /// Frees a block that could not be claimed because of its state, if it has a frame to retire.
     ///
     /// # Errors
     /// Returns the reason if no allocated block of this order starts at `first`.
     #[cold]
     #[inline(never)]
-    pub(super) fn refuse_free(
-        &self,
-        zone: &Zone<'m, P>,
-        first: Pfn,
-        order: Order,
-        state: FrameState,
-    ) -> Result<(), FreeError> {
+    pub(super) fn refuse_free(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
+        let state = zone.frames.state(zone.offset(first));
         if state == FrameState::Watched && !self.platform.is_reentered() {
             let run = Run { first: zone.offset(first), count: order.pages().get() };
             let released = zone.release_watched(run.first, order);

@@ -288,7 +288,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let Some(cpu) = self.current_cpu_info() else {
             return Some(FreeRoute { zone: self.zone_of(first)?, slot: None });
         };
-        let spans = |zone: &&Zone<'m, P>| zone.span.start <= first && first < zone.span.end();
+        let spans = |zone: &&Zone<'m, P>| zone.span.contains_frame(first);
         if order != Order::PAGE {
             // CPUs have no slots if freed blocks must be poisoned or quarantined.
             let slot = self.slots.of(cpu.id).filter(|slot| slot.slots_at != 0);

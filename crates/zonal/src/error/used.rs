@@ -14,11 +14,14 @@ pub struct UsedFrames {
     pub state: UsedState,
 }
 
+/// The kinds of allocated frames, as [`UsedState`] prints them.
+const KINDS: [&str; PageKind::COUNT] = ["user", "cache", "kernel"];
+
 messages! {
     /// The states of frames that are not free.
     pub enum UsedState {
         /// Allocated as this kind.
-        Allocated(kind: PageKind) => ("allocated ({})", ["user", "cache", "kernel"][kind as usize]),
+        Allocated(kind: PageKind) => ("allocated ({})", KINDS[kind as usize]),
         /// Allocated as a later block of a run.
         InRun => "allocated with the frames before it",
         /// Free in a pageset, or moving to or from one.

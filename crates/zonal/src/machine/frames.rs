@@ -49,6 +49,13 @@ impl FrameRange {
         self.start.plus(self.count)
     }
 
+    /// Whether this range contains `frame`.
+    #[inline]
+    #[must_use]
+    pub const fn contains_frame(&self, frame: Pfn) -> bool {
+        matches!(frame.get().checked_sub(self.start.get()), Some(offset) if offset < self.count.get())
+    }
+
     /// Whether this range contains all of `other`.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
@@ -115,4 +122,21 @@ impl FrameRange {
 pub(super) fn fits_in_zone(range: &FrameRange) -> bool {
     let lead = range.start.get() % (1 << MAX_ORDER_LIMIT);
     range.count.get().checked_add(lead).is_some_and(|frames| frames <= ZONE_FRAMES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_in_a_range_like_ranges_of_one_frame() {
+        let near_end = u64::MAX - 1;
+        for (start, count) in [(5, 0), (5, 3), (0, 1), (near_end, 1), (near_end, 10)] {
+            let range = FrameRange { start: Pfn::new(start), count: PageCount::new(count) };
+            for frame in [0, 3, 4, 5, 7, 8, near_end - 1, near_end, u64::MAX].map(Pfn::new) {
+                let alone = FrameRange { start: frame, count: PageCount::new(1) };
+                assert_eq!(range.contains_frame(frame), range.contains(&alone), "{frame} in {range}");
+            }
+        }
+    }
 }

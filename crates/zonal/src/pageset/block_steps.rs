@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
-use crate::pageset::{Pageset, StackId};
+use crate::pageset::{Pageset, StackId, ZonePagesets};
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step};
 use crate::platform::{Atomic, Platform};
@@ -32,19 +32,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline]
     pub(crate) fn pop_block(
         &self,
-        zone: &Zone<'m, P>,
+        pagesets: &ZonePagesets<'m, P>,
         cpu: CpuInfo,
         stack: StackId,
         order: Order,
         kind: PageKind,
     ) -> Option<u32> {
-        let pagesets = self.pagesets_of(zone);
         let pageset = pagesets.of(cpu);
         let (head, lens, pages) = (&pageset.head, &pageset.lens[stack.0], order.pages().get() as u32);
-        if lens.load(Relaxed) == 0 || !is_counted(zone, cpu, stack) {
-            return None;
-        }
-        if !self.platform.cpu_local().lock(cpu.id, head) {
+        // Readers add the cells only for CPUs on the zone's node.
+        let is_counted = stack.is_small() || pagesets.is_own(cpu);
+        if !is_counted || !self.platform.cpu_local().lock(cpu.id, head) {
             return None;
         }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
@@ -55,7 +53,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             head.open();
             return None;
         };
-        let frame = pagesets.slot(cpu, stack, len - 1).load(Relaxed);
+        let (start, shape) = pagesets.start(cpu);
+        let frame = pagesets.slots[start + shape.slot(stack, len - 1)].load(Relaxed);
         if stack.is_middle() {
             pageset.note_last_middle(frame);
         }
@@ -66,7 +65,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if stack.is_small() {
             after = next.wrapping_add(kind_step(kind, pages));
             if after.wrapping_add(head.pop_limit.load(Relaxed)) & kind_guard(kind) != 0 {
-                after = self.folded(zone, PagesetWord::from_bits(next), kind, i64::from(pages));
+                after = self.folded(pagesets, PagesetWord::from_bits(next), kind, i64::from(pages));
             }
         } else {
             pageset.add_block_frames(kind, u64::from(pages));
@@ -82,36 +81,37 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(always)]
     pub(crate) fn push_block(
         &self,
-        zone: &Zone<'m, P>,
+        pagesets: &ZonePagesets<'m, P>,
+        pageset: &Pageset<P>,
         cpu: CpuInfo,
         stack: StackId,
         FreedBlock { frame, order, kind, .. }: FreedBlock,
     ) -> bool {
-        let pagesets = self.pagesets_of(zone);
-        let pageset = pagesets.of(cpu);
         let (head, lens, pages) = (&pageset.head, &pageset.lens[stack.0], order.pages().get() as u32);
-        if !is_counted(zone, cpu, stack) || !self.platform.cpu_local().lock(cpu.id, head) {
+        let is_counted = stack.is_small() || pagesets.is_own(cpu);
+        if !is_counted || !self.platform.cpu_local().lock(cpu.id, head) {
             return false;
         }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
         let push_limit = head.push_limit.load(Relaxed);
         let left = pageset.block_leeway().after_push(pages);
+        let (start, shape) = pagesets.start(cpu);
         let Some(left) = left.filter(|_| {
-            len != pagesets.start(cpu).1.depth(stack)
+            len != shape.depth(stack)
                 && push_limit != Limits::PUSH_NONE
                 && !pageset.depth().is_period_over(self.platform.now())
         }) else {
             head.open();
             return false;
         };
-        pagesets.slot(cpu, stack, len).store(frame, Relaxed);
+        pagesets.slots[start + shape.slot(stack, len)].store(frame, Relaxed);
         lens.store(len + 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) + u64::from(pages), Relaxed);
         pageset.block_leeway.store(left.word(), Relaxed);
         if stack.is_small() {
             let after = word.wrapping_sub(kind_step(kind, pages));
             let trips = push_limit.wrapping_sub(after) & kind_guard(kind) != 0;
-            let folded = || self.folded(zone, PagesetWord::from_bits(word), kind, -i64::from(pages));
+            let folded = || self.folded(pagesets, PagesetWord::from_bits(word), kind, -i64::from(pages));
             head.word.store(if trips { folded() } else { after }, Relaxed);
         } else {
             pageset.add_block_frames(kind, u64::from(pages).wrapping_neg());
@@ -167,17 +167,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the word after `frames` frames were allocated as `kind`, or freed if the number is negative. A difference
     /// beyond the threshold moves to the totals.
     #[cold]
-    fn folded(&self, zone: &Zone<'m, P>, word: PagesetWord, kind: PageKind, frames: i64) -> u64 {
-        let counters = &self.nodes[zone.node].counters;
+    fn folded(&self, pagesets: &ZonePagesets<'m, P>, word: PagesetWord, kind: PageKind, frames: i64) -> u64 {
+        let counters = &self.nodes[pagesets.zone_node].counters;
         let left = counters.leave(kind.item(), word.difference(kind as usize), frames);
         word.with_difference(kind as usize, left).bits()
     }
-}
-
-/// Whether a step can count blocks of `stack`: in the word, or in the cells, which readers add for CPUs on the zone's node.
-#[inline]
-fn is_counted<P: Platform>(zone: &Zone<'_, P>, cpu: CpuInfo, stack: StackId) -> bool {
-    stack.is_small() || zone.is_own(cpu)
 }
 
 impl<P: Platform> Pageset<P> {

@@ -180,18 +180,17 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         (&self.slots[start..][..shape.slots()], shape)
     }
 
-    /// Returns the slot at `at` in a stack of a CPU's pageset.
+    /// Whether a CPU is on the zone's node.
     #[inline]
-    fn slot(&self, cpu: CpuInfo, stack: StackId, at: u32) -> &'m P::U32 {
-        let (start, shape) = self.start(cpu);
-        &self.slots[start + shape.slot(stack, at)]
+    const fn is_own(&self, cpu: CpuInfo) -> bool {
+        cpu.node as usize == self.zone_node
     }
 
     /// Returns the index of the first slot in a CPU's pageset, and the shape of its stacks.
     #[inline]
     fn start(&self, cpu: CpuInfo) -> (usize, &'m StackShape) {
         let own = self.own_stacks.slots();
-        if usize::from(cpu.node) == self.zone_node {
+        if self.is_own(cpu) {
             (cpu.rank as usize * own, self.own_stacks)
         } else {
             let foreign = self.foreign_stacks.slots();

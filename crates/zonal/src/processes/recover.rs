@@ -25,8 +25,8 @@ pub enum OnDeath {
     /// They are freed.
     #[default]
     Free,
-    /// They stay allocated, for a process that joins with the same number. A block that was being allocated, freed or split
-    /// when the process died may be freed, or stay although the process did not learn its address.
+    /// They stay allocated, for a process that joins with the same number. A block that was being allocated, freed, split or
+    /// trimmed when the process died may be freed, or stay although the process did not learn its address.
     Keep,
 }
 

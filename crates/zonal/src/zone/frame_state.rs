@@ -126,16 +126,17 @@ impl FrameState {
                 match byte & !ORDER_MASK {
                     CACHED => Self::Cached(order),
                     RUN_PART => Self::RunPart(order),
-                    bits if bits & QUARANTINED == 0 => Self::Allocated(order, kind_of(byte)),
-                    _ => Self::Quarantined(order, kind_of(byte)),
+                    bits if bits & QUARANTINED == 0 => Self::Allocated(order, PageKind::ALL[kind_bits(byte)]),
+                    _ => Self::Quarantined(order, PageKind::ALL[kind_bits(byte)]),
                 }
             }
         }
     }
 }
 
-pub(super) const fn kind_of(byte: u8) -> PageKind {
-    PageKind::ALL[(byte >> ORDER_BITS & KIND_MASK) as usize]
+/// Returns the index of the block's kind in [`PageKind::ALL`], or a larger number for a cached block.
+pub(super) const fn kind_bits(byte: u8) -> usize {
+    (byte >> ORDER_BITS & KIND_MASK) as usize
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::platform::cells::copy_view;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
-use crate::zone::frame_state::{CACHED, FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_of};
+use crate::zone::frame_state::{FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_bits};
 use crate::zone::transitions;
 
 /// Number of frames in a section. A zone's base is a multiple of this number (`layout.rs`).
@@ -238,23 +238,17 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         stepped
     }
 
-    /// Marks the allocated block at `frame` as cached, for a free with `order`; returns the block's kind.
-    ///
-    /// # Errors
-    /// Returns the state, read again, if the block is not allocated with this order.
-    #[inline]
-    pub(crate) fn release(
-        &self,
-        frame: u32,
-        order: Order,
-        invalid_free: InvalidFree,
-    ) -> Result<PageKind, FrameState> {
+    /// Marks the allocated block at `frame` as cached, for a free with `order`. Returns the block's kind, or `None` if the
+    /// block is not allocated with this order.
+    #[inline(always)]
+    pub(crate) fn release(&self, frame: u32, order: Order, invalid_free: InvalidFree) -> Option<PageKind> {
         let cell = self.cell(frame);
         let byte = cell.load(Relaxed); // relaxed: the exchange checks again, or the caller owns the block
-        let is_block = byte & (ORDER_MASK | QUARANTINED) == order.get() + 1 && byte & CACHED != CACHED;
-        let cached = FrameState::Cached(order).encode();
-        let is_marked = is_block && mark_freed(cell, byte, cached, invalid_free).is_ok();
-        if is_marked { Ok(kind_of(byte)) } else { Err(self.state(frame)) }
+        let kind = PageKind::ALL
+            .get(kind_bits(byte))
+            .filter(|_| byte & (ORDER_MASK | QUARANTINED) == order.get() + 1)?;
+        mark_freed(cell, byte, FrameState::Cached(order).encode(), invalid_free).ok()?;
+        Some(*kind)
     }
 
     /// Reverts the release of a block, which the caller has not yet pushed onto a stack: marks it as allocated.

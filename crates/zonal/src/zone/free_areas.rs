@@ -420,17 +420,14 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Waits for the lock of an area.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(&self, at: usize) -> Entered<'m, P> {
         let head = &self.heads[at];
         let shape = if at + 1 == self.shape.count { &self.shape.last } else { &self.shape.inner };
         let buddy = Buddy::new(&head.counts, &self.cells[at * self.shape.stride..], shape);
         let first = ((at as u64) << self.shape.frames_log2) as u32;
         let area = Entered { first, buddy, held: Held::wait(&head.lock) };
-        if self.holders.are_kept() {
-            area.held.repair_with(|| self.rebuild(&area));
-        }
-        area
+        if self.holders.are_kept() { self.rebuild(area) } else { area }
     }
 }
 

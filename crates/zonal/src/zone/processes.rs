@@ -102,13 +102,17 @@ impl<'m, P: Platform> Holders<'m, P> {
     /// Records that this process holds frames that have left the buddy; the caller holds the area's lock.
     #[inline]
     pub(super) fn take(&self, first: u32, count: u64) {
-        self.set(first, count, self.process);
+        if self.are_kept() {
+            self.set(first, count, self.process);
+        }
     }
 
     /// Records that frames are in the buddy again; the caller holds the area's lock.
     #[inline]
     pub(super) fn give(&self, first: u32, count: u64) {
-        self.set(first, count, Self::NO_HOLDER);
+        if self.are_kept() {
+            self.set(first, count, Self::NO_HOLDER);
+        }
     }
 
     /// Returns the runs of adjacent frames in `frames` with this holder, ascending.
@@ -149,8 +153,9 @@ impl<'m, P: Platform> Holders<'m, P> {
         touched.for_each(|region| _ = self.regions[region].fetch_and(!bit(process), Relaxed)); // relaxed: as above
     }
 
-    /// Records a holder; the caller holds the area's lock, or the handover lock if the frames stay outside the buddy.
-    #[inline]
+    /// Records a holder; the caller holds the area's lock, or the handover lock if the frames stay outside the buddy. Not inlined,
+    /// so that the areas of one process stay small.
+    #[inline(never)]
     pub(crate) fn set(&self, first: u32, count: u64, holder: u8) {
         if !self.are_kept() {
             return;
@@ -169,10 +174,13 @@ impl<'m, P: Platform> Holders<'m, P> {
     /// Applies [`Self::set`] to frames of a word, given as bits.
     #[inline]
     pub(super) fn set_in_word(&self, first: u32, frames: u64, holder: u8) {
+        if !self.are_kept() {
+            return;
+        }
         if frames == !0 {
             return self.set(first, u64::BITS.into(), holder);
         }
-        let mut left = if self.are_kept() { frames } else { 0 };
+        let mut left = frames;
         while left != 0 {
             self.set(first + left.trailing_zeros(), 1, holder);
             left &= left - 1;

@@ -9,12 +9,15 @@ use crate::zone::free_areas::{Entered, FreeAreas};
 use crate::zone::processes::Holders;
 
 impl<'m, P: Platform> FreeAreas<'m, P> {
-    /// Builds the bitmaps of an area anew from the holders, because a process died while it held the area's lock.
-    #[cold]
-    pub(super) fn rebuild(&self, area: &Entered<'m, P>) {
-        let runs = self.holders.runs(area.frames(), Holders::<P>::NO_HOLDER);
-        let first = u64::from(area.first);
-        area.buddy.rebuild(&area.held, runs.map(|run| u64::from(run.first) - first..run.end() - first));
+    /// Builds the bitmaps of an area anew from the holders if a process died while it held the area's lock; returns the area.
+    #[inline(never)]
+    pub(super) fn rebuild(&self, area: Entered<'m, P>) -> Entered<'m, P> {
+        area.held.repair_with(|| {
+            let runs = self.holders.runs(area.frames(), Holders::<P>::NO_HOLDER);
+            let first = u64::from(area.first);
+            area.buddy.rebuild(&area.held, runs.map(|run| u64::from(run.first) - first..run.end() - first));
+        });
+        area
     }
 
     /// Frees the frames of an area that `process` holds, ascending, except for blocks that stay: `stays` returns how many
