@@ -12,6 +12,8 @@ mod interleavings;
 #[path = "interleavings/under_loom.rs"]
 mod under_loom;
 
+use interleavings::cells::Table;
+use interleavings::checker::Checker;
 use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Maximum number of interleavings for a scenario, and the number that is multiplied if more are asked for.
@@ -21,9 +23,17 @@ const MOST_OF_MORE: usize = 2500;
 /// preemptions, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
+/// Maximum number of interleavings for each death, and how many writes lie between two deaths unless more is asked for.
+const MOST_OF_A_DEATH: usize = 40;
+const WRITES_APART: u64 = 5;
+const DEATHS: &str = "deaths";
 
 fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
     let (factor, is_sequence) = (interleavings::factor(), module == SEQUENCES);
+    Loom::table(Table::forget);
+    if module == DEATHS {
+        return check_deaths(name, preemptions, factor, scenario);
+    }
     let (preemptions, most) = match (factor, is_sequence) {
         (1, true) => (preemptions - 1, MOST_OF_SEQUENCES),
         (1, false) => (preemptions, MOST),
@@ -35,6 +45,26 @@ fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
     let extent = if is_complete { "all" } else { "the first" };
     println!("{name}: {extent} {interleavings} interleavings of {preemptions} preemptions at most");
     assert!(is_complete || !is_sequence, "{name} has become too large to explore all of it");
+}
+
+/// Explores a scenario for the writes before which its process dies, until there are no more.
+fn check_deaths(name: &str, preemptions: usize, factor: usize, scenario: fn()) {
+    let (preemptions, apart) = if factor == 1 { (preemptions, WRITES_APART) } else { (preemptions + 1, 1) };
+    let bounds = Bounds { preemptions, interleavings: MOST_OF_A_DEATH * factor };
+    let (mut all, mut writes) = (0, 0);
+    loop {
+        Loom::table(|table| table.writes.set(writes));
+        all += explore(bounds, scenario).interleavings;
+        if Loom::table(|table| table.deaths.get()) == 0 {
+            break;
+        }
+        writes += apart;
+    }
+    println!(
+        "{name}: {all} interleavings of {preemptions} preemptions at most, deaths before {} writes",
+        writes / apart
+    );
+    assert!(writes > 0, "{name}: nothing is written");
 }
 
 macro_rules! run {
@@ -59,6 +89,7 @@ fn sequences_whose_lock_word_does_not_acquire_are_found() {
 
 fn must_fail((what, orders, scenario): broken_sequences::Broken) {
     let bounds = Bounds { preemptions: 2, interleavings: MOST_OF_SEQUENCES };
+    Loom::table(Table::forget);
     let explored = std::panic::catch_unwind(|| explore(bounds, move || scenario(orders)));
     assert!(
         explored.is_err(),

@@ -6,7 +6,8 @@ use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, NodeId};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{NoReclaimer, World, config, on};
+use crate::interleavings::model::NoReclaimer;
+use crate::interleavings::world::{World, config, on};
 
 const CPUS: u64 = 2;
 const THRESHOLD: u8 = 2;

@@ -12,7 +12,8 @@ use zonal::units::{CpuId, Order};
 use zonal::{Block, Config, Request};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{Job, NoReclaimer, World, config, on};
+use crate::interleavings::model::NoReclaimer;
+use crate::interleavings::world::{Job, World, config, on};
 
 /// Creates a world of two CPUs, and blocks that CPU 0 has allocated. The frees of such blocks in handlers are all deferred.
 fn world_with_blocks<C: Checker, const BLOCKS: usize>() -> (Arc<World<C>>, [Block; BLOCKS]) {

@@ -13,7 +13,8 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{NoReclaimer, World, config, on};
+use crate::interleavings::model::NoReclaimer;
+use crate::interleavings::world::{World, config, on};
 
 /// With `InvalidFree::Exact`, which uses atomic exchanges, exactly one of two racing frees succeeds.
 pub(crate) fn exact<C: Checker>() {

@@ -13,7 +13,8 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{NoReclaimer, World, config, on, start};
+use crate::interleavings::model::NoReclaimer;
+use crate::interleavings::world::{World, config, on, start};
 
 const FRAMES: u64 = 32;
 const LEAVING: FrameRange = FrameRange { start: Pfn::new(start(0)), count: PageCount::new(16) };

@@ -9,9 +9,11 @@
 pub(crate) mod cells;
 pub(crate) mod checker;
 pub(crate) mod counters;
+pub(crate) mod deaths;
 pub(crate) mod deferred;
 pub(crate) mod invalid_free;
 pub(crate) mod memory;
+pub(crate) mod model;
 pub(crate) mod pagesets;
 pub(crate) mod reclaim;
 pub(crate) mod restartable;
@@ -81,6 +83,13 @@ macro_rules! for_all_scenarios {
             retire_against_free_of_a_run: memory, 2;
             retire_against_split: memory, 2;
             retire_against_quarantine: memory, 3;
+            death_in_refill: deaths, 1;
+            death_in_split_and_merge: deaths, 1;
+            death_in_free_for_another: deaths, 1;
+            death_against_free_for_it: deaths, 1;
+            recovery_against_free_for_the_dead: deaths, 1;
+            frees_of_a_block_at_once: deaths, 1;
+            frees_of_a_run_at_once: deaths, 1;
         }
     };
 }

@@ -11,8 +11,9 @@ use zonal::units::{CpuId, Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
+use crate::interleavings::model::NoReclaimer;
 use crate::interleavings::restartable::CONTRACT;
-use crate::interleavings::world::{NoReclaimer, World, config, on};
+use crate::interleavings::world::{World, config, on};
 
 /// A CPU allocates and frees frames while another CPU drains all pagesets. Tuning is off, so that the owner takes the
 /// lock as rarely as possible.

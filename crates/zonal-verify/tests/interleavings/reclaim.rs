@@ -17,9 +17,10 @@ use zonal::request::Urgency;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 use zonal::{Block, Request};
 
-use crate::interleavings::cells::{Handle, Host};
+use crate::interleavings::cells::Handle;
 use crate::interleavings::checker::Checker;
 use crate::interleavings::memory::{check_others, retire};
+use crate::interleavings::model::Host;
 use crate::interleavings::world::{World, config, on, start};
 
 /// State shared by a worker and the threads that allocate.

@@ -21,8 +21,9 @@ use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::{Atomic, Platform, RawLock};
 use zonal::units::CpuId;
 
-use crate::interleavings::cells::{Handle, LockHandle, Model};
+use crate::interleavings::cells::{Handle, LockHandle};
 use crate::interleavings::checker::Checker;
+use crate::interleavings::model::Model;
 
 /// A platform's orders of accesses.
 #[derive(Clone, Copy, Debug)]

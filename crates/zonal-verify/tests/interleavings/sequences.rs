@@ -14,8 +14,9 @@ use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use zonal::{Block, Config, NodeMask, Request};
 
 use crate::interleavings::checker::Checker;
+use crate::interleavings::model::NoReclaimer;
 use crate::interleavings::restartable::{CONTRACT, Orders};
-use crate::interleavings::world::{NoReclaimer, NodeShape, World, config, on};
+use crate::interleavings::world::{NodeShape, World, config, on};
 
 /// Scenarios with the orders of the contract.
 macro_rules! under_contract {

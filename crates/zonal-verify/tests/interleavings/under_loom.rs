@@ -50,16 +50,15 @@ pub(crate) struct Explored {
 /// Panic payload that ends a model in which a thread wrote a cell that was assumed to be only read.
 struct Learned;
 
-/// Explores the interleavings of `scenario` with loom.
+/// Explores the interleavings of `scenario` with loom, knowing the cells that explorations since [`Table::forget`] have learned.
 pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync + 'static) -> Explored {
-    const EVERY: usize = 500;
-    Loom::table(Table::forget);
+    let every = bounds.interleavings.min(500);
     loop {
         Loom::table(Table::begin);
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(bounds.preemptions);
         builder.max_branches = 20_000;
-        builder.checkpoint_interval = EVERY;
+        builder.checkpoint_interval = every;
         builder.max_permutations = Some(bounds.interleavings);
         let model = move || {
             if Loom::table(Table::has_learned) {
@@ -78,7 +77,7 @@ pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync +
             resume_unwind(failure);
         }
         let interleavings = Loom::table(|table| table.explored.get());
-        let most = bounds.interleavings.next_multiple_of(EVERY) as u64;
+        let most = bounds.interleavings.next_multiple_of(every) as u64;
         return Explored { interleavings, is_complete: interleavings + 1 < most };
     }
 }

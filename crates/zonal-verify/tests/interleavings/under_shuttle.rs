@@ -2,6 +2,8 @@
 //!
 //! Related files: `checker.rs` is the interface.
 
+use shuttle::rand::{RngCore, thread_rng};
+
 use crate::interleavings::checker::checker;
 
 /// The checker of random schedules.
@@ -19,9 +21,15 @@ checker!(Shuttle, shuttle, (), shuttle::thread::spawn);
 pub(crate) fn draw(schedules: usize, scenario: fn()) -> usize {
     const WARM_UP: usize = 50;
     const DEPTH: usize = 3;
+    /// More writes than a scenario's process makes before it dies.
+    const WRITES: u64 = 400;
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 17;
     Shuttle::table(Table::forget);
+    let scenario = move || {
+        Shuttle::table(|table| table.writes.set(thread_rng().next_u64() % WRITES));
+        scenario();
+    };
     let random = |seed, schedules| {
         let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, schedules);
         shuttle::Runner::new(scheduler, config.clone()).run(scenario)

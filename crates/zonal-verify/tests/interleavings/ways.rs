@@ -10,8 +10,9 @@ use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::{Atomic, RawLock};
 use zonal::units::CpuId;
 
-use crate::interleavings::cells::{LockHandle, Model};
+use crate::interleavings::cells::LockHandle;
 use crate::interleavings::checker::Checker;
+use crate::interleavings::model::Model;
 use crate::interleavings::restartable::Restartable;
 
 /// One lock for each CPU. Code that runs on the CPU with interrupts disabled holds the lock.

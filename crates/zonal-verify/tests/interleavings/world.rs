@@ -5,7 +5,7 @@
 //!
 //! Related files: `cells.rs` is the platform, and the scenarios build worlds.
 
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 
 use zonal::error::AllocError;
@@ -17,8 +17,9 @@ use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Block, Buffer, Config, Machine, Request};
 use zonal_testing::Ledger;
 
-use crate::interleavings::cells::{Host, Model, Table};
+use crate::interleavings::cells::Table;
 use crate::interleavings::checker::{Checker, Contents};
+use crate::interleavings::model::{Buffers, Host, Model, NoReclaimer};
 use crate::interleavings::restartable::{Orders, Restartable};
 use crate::interleavings::ways::{Interrupts, Way};
 
@@ -36,7 +37,8 @@ pub(crate) type NodeShape = (&'static [u32], u64);
 /// A machine and its allocator.
 pub(crate) struct World<C: Checker> {
     allocator: ManuallyDrop<Allocator<'static, Model<C>>>,
-    buffers: Vec<*mut [MaybeUninit<u8>]>,
+    /// Dropped after the allocator.
+    _buffers: Buffers,
     ledger: Ledger,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
     /// The CPUs' interrupts in the world of a kernel, which disables them around calls of the allocator.
@@ -49,11 +51,6 @@ struct Shared<T>(std::rc::Rc<T>);
 unsafe impl<C: Checker> Send for World<C> {}
 // SAFETY: as above, all threads of a model run on one operating-system thread.
 unsafe impl<C: Checker> Sync for World<C> {}
-
-/// An embedder that reclaims nothing.
-pub(crate) struct NoReclaimer;
-
-impl Host for NoReclaimer {}
 
 type Work<C> = dyn FnOnce(&World<C>) + Send;
 
@@ -116,14 +113,9 @@ impl<C: Checker> World<C> {
             Way::Interrupts(Pinned(interrupts)) => Some(interrupts.clone()),
             Way::Locks | Way::Sequences(_) => None,
         };
-        let mut buffers = Vec::new();
-        let mut supply = |bytes| {
-            let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
-            buffers.push(buffer);
-            // SAFETY: the box exists until the world is dropped, which happens after the allocator is dropped. No other
-            // thread uses the box.
-            Buffer::uninit(unsafe { &mut *buffer })
-        };
+        let mut buffers = Buffers::default();
+        // SAFETY: the bytes are zero.
+        let mut supply = |bytes| unsafe { Buffer::zeroed(buffers.add::<C>(bytes, None).0) };
         let allocator = with_machine(nodes, |machine| {
             Allocator::new(Model::new(host, way), machine, config, |request| Some(supply(request.bytes)))
         });
@@ -136,7 +128,7 @@ impl<C: Checker> World<C> {
         let contents = frames.map(|frame| (frame, Shared(std::rc::Rc::new(C::Contents::new())))).collect();
         Arc::new(Self {
             allocator: ManuallyDrop::new(allocator.expect("a valid machine")),
-            buffers,
+            _buffers: buffers,
             ledger,
             contents: Mutex::new(contents),
             interrupts,
@@ -250,11 +242,6 @@ impl<C: Checker> Drop for World<C> {
     fn drop(&mut self) {
         // SAFETY: the allocator is dropped once, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.allocator) };
-        for &buffer in &self.buffers {
-            // SAFETY: the buffer was made from a box, and only the allocator borrowed it. Its cells are plain numbers,
-            // so nothing in it must be dropped.
-            drop(unsafe { Box::from_raw(buffer) });
-        }
     }
 }
 
@@ -266,7 +253,7 @@ fn frames_of(first: Pfn, order: Order) -> std::ops::Range<u64> {
     first.get()..first.get() + order.pages().get()
 }
 
-fn with_machine<R>(nodes: &[NodeShape], work: impl FnOnce(&Machine<'_>) -> R) -> R {
+pub(crate) fn with_machine<R>(nodes: &[NodeShape], work: impl FnOnce(&Machine<'_>) -> R) -> R {
     let cpus: Vec<Vec<CpuId>> =
         nodes.iter().map(|(cpus, _)| cpus.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect();
     let distance = |from, to| if from == to { 10 } else { 20 };

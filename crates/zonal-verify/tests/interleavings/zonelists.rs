@@ -11,8 +11,9 @@ use zonal::units::{NodeId, Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
+use crate::interleavings::model::NoReclaimer;
 use crate::interleavings::restartable::CONTRACT;
-use crate::interleavings::world::{NoReclaimer, NodeShape, World, config, on, start};
+use crate::interleavings::world::{NodeShape, World, config, on, start};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
