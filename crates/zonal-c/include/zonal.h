@@ -1187,7 +1187,8 @@ zonal_status zonal_pool_set_setting(zonal_pool pool,
 
 /**
  * Returns the memory of a pool's free pages to the kernel, and stores in `bytes` how many bytes, if that is not null. The pages
- * stay free for the pool, and the kernel provides zeroed memory on their next use. Explicit huge pages are not returned.
+ * stay free for the pool, and the kernel provides zeroed memory on their next use. Explicit huge pages are not returned. In a
+ * shared pool, the number is 0 while another thread of any process trims.
  *
  * # Safety
  * `bytes` must be null, or point to a number.

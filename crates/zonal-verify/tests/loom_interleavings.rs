@@ -23,9 +23,11 @@ const MOST_OF_MORE: usize = 2500;
 /// preemptions, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
-/// Maximum number of interleavings for each death, and how many writes lie between two deaths unless more is asked for.
+/// Maximum number of interleavings for each write before which a process dies. Unless more are asked for, it dies before each of
+/// the first writes, and then before every few.
 const MOST_OF_A_DEATH: usize = 40;
-const WRITES_APART: u64 = 5;
+const EACH_WRITE: u64 = 24;
+const WRITES_APART: u64 = 7;
 const DEATHS: &str = "deaths";
 
 fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
@@ -49,22 +51,24 @@ fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
 
 /// Explores a scenario for the writes before which its process dies, until there are no more.
 fn check_deaths(name: &str, preemptions: usize, factor: usize, scenario: fn()) {
-    let (preemptions, apart) = if factor == 1 { (preemptions, WRITES_APART) } else { (preemptions + 1, 1) };
+    let preemptions = preemptions + usize::from(factor > 1);
     let bounds = Bounds { preemptions, interleavings: MOST_OF_A_DEATH * factor };
-    let (mut all, mut writes) = (0, 0);
+    let (mut all, mut deaths, mut whole, mut writes) = (0, 0, 0, 0);
     loop {
         Loom::table(|table| table.writes.set(writes));
-        all += explore(bounds, scenario).interleavings;
+        let Explored { interleavings, is_complete } = explore(bounds, scenario);
+        all += interleavings;
         if Loom::table(|table| table.deaths.get()) == 0 {
             break;
         }
-        writes += apart;
+        deaths += 1;
+        whole += u64::from(is_complete);
+        writes += if factor > 1 || writes < EACH_WRITE { 1 } else { WRITES_APART };
     }
     println!(
-        "{name}: {all} interleavings of {preemptions} preemptions at most, deaths before {} writes",
-        writes / apart
+        "{name}: {all} interleavings of {preemptions} preemptions at most, deaths before {deaths} writes, {whole} of them whole"
     );
-    assert!(writes > 0, "{name}: nothing is written");
+    assert!(deaths > 0, "{name}: nothing is written");
 }
 
 macro_rules! run {

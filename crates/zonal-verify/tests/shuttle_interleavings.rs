@@ -9,21 +9,24 @@ mod interleavings;
 #[path = "interleavings/under_shuttle.rs"]
 mod under_shuttle;
 
+use interleavings::checker::Checker;
 use under_shuttle::{Shuttle, draw};
 
 /// Number of schedules for each scenario.
 const SCHEDULES: usize = 1500;
 
-fn check(name: &str, scenario: fn()) {
+fn check(name: &str, module: &str, scenario: fn()) {
     let drawn = draw(SCHEDULES * interleavings::factor(), scenario);
-    println!("{name}: {drawn} schedules");
+    let deaths = Shuttle::table(|table| table.deaths.get());
+    println!("{name}: {drawn} schedules, {deaths} deaths");
+    assert!(module != "deaths" || deaths > 0, "{name}: no process dies");
 }
 
 macro_rules! run {
     ($($name:ident: $module:ident, $preemptions:literal;)*) => {$(
         #[test]
         fn $name() {
-            check(stringify!($name), interleavings::$module::$name::<Shuttle>);
+            check(stringify!($name), stringify!($module), interleavings::$module::$name::<Shuttle>);
         }
     )*};
 }

@@ -48,10 +48,12 @@ impl Pool {
     /// Returns the memory of all frames that are free now to the kernel, and returns how many bytes.
     ///
     /// The frames stay free and online; the kernel provides zeroed memory at their next use. The count includes only
-    /// memory that was resident. This process's pagesets are drained first, and others' only if frames are allocated just
-    /// before they are trimmed. Other threads can allocate and free meanwhile: at most 4 MiB are allocated at a time, and never
-    /// so much that a zone falls below its watermark `min`. If processes share the pool, one thread of them trims at a time:
-    /// the call returns 0 while another one trims.
+    /// memory that was resident. This process's pagesets are drained first; those of other processes are asked to drain only
+    /// if a free range is allocated in the moment before it is trimmed. Other threads can allocate and free meanwhile: at most
+    /// 4 MiB are allocated at a time, and never so much that a zone falls below its watermark `min`.
+    ///
+    /// If processes share the pool, one thread of them trims at a time: the call returns 0 while another one does, or is stopped
+    /// while it does. If a process dies while it trims, what it had allocated is recovered with the rest.
     ///
     /// In a pool with transparent huge pages, only ranges of 2 MiB that are free as a whole are returned, because the
     /// kernel would split the huge page otherwise. Explicit huge pages are never returned: if the kernel's reserve were

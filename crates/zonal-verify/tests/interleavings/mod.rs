@@ -15,6 +15,7 @@ pub(crate) mod invalid_free;
 pub(crate) mod memory;
 pub(crate) mod model;
 pub(crate) mod pagesets;
+pub(crate) mod processes;
 pub(crate) mod reclaim;
 pub(crate) mod restartable;
 pub(crate) mod sequences;
@@ -86,7 +87,9 @@ macro_rules! for_all_scenarios {
             death_in_refill: deaths, 1;
             death_in_split_and_merge: deaths, 1;
             death_in_free_for_another: deaths, 1;
+            death_in_free_beside_another: deaths, 1;
             death_against_free_for_it: deaths, 1;
+            death_in_recovery: deaths, 1;
             recovery_against_free_for_the_dead: deaths, 1;
             frees_of_a_block_at_once: deaths, 1;
             frees_of_a_run_at_once: deaths, 1;

@@ -2,9 +2,6 @@
 //!
 //! Related files: `cells.rs` has the cells, `ways.rs` the ways to access pagesets.
 
-use std::mem::MaybeUninit;
-
-use zonal::platform::ZeroedCells;
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
@@ -33,50 +30,10 @@ pub(crate) struct NoReclaimer;
 
 impl Host for NoReclaimer {}
 
-/// A part of a buffer, with the alignment of the largest cells.
-#[repr(align(256))]
-struct Part(#[allow(dead_code, reason = "only its address is used")] [u8; PART_BYTES]);
-
-/// Bytes of a part.
-const PART_BYTES: usize = 256;
-
-/// Zeroed buffers, which are freed with this value.
-#[derive(Default)]
-pub(crate) struct Buffers(Vec<*mut [Part]>);
-
-impl Buffers {
-    /// Returns a buffer that lasts as long as this value, and the index of its first cell: `first` if it stands for the cells of
-    /// another buffer.
-    pub(crate) fn add<C: Checker>(
-        &mut self,
-        bytes: usize,
-        first: Option<usize>,
-    ) -> (&'static mut [MaybeUninit<u8>], usize) {
-        let parts = (0..bytes.div_ceil(PART_BYTES)).map(|_| Part([0; PART_BYTES]));
-        let parts = Box::into_raw(parts.collect::<Box<[_]>>());
-        self.0.push(parts);
-        // SAFETY: the box has at least so many bytes, and nothing else uses them while there is an allocator.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(parts.cast(), bytes) };
-        let first = C::table(|table| table.add_zeroed(bytes, first));
-        (bytes, first)
-    }
-}
-
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        for &parts in &self.0 {
-            // SAFETY: it was made from a box, and the allocator that borrowed it has been dropped. Its cells are plain numbers.
-            drop(unsafe { Box::from_raw(parts) });
-        }
-    }
-}
-
 /// The platform of a model.
 pub(crate) struct Model<C: Checker> {
     host: Shrinker,
     way: Way<C>,
-    /// Number of the process, if processes share the allocator, or 0.
-    process: u8,
 }
 
 struct Shrinker(Box<dyn Host>);
@@ -94,12 +51,7 @@ impl Reclaimer for Shrinker {
 impl<C: Checker> Model<C> {
     /// Creates the platform of a model with the embedder `host`, whose CPUs access their pagesets in this `way`.
     pub(crate) fn new(host: Box<dyn Host>, way: Way<C>) -> Self {
-        Self { host: Shrinker(host), way, process: 0 }
-    }
-
-    /// Makes this the platform of one of the processes that share an allocator.
-    pub(crate) fn of_process(self, process: u8) -> Self {
-        Self { process, ..self }
+        Self { host: Shrinker(host), way }
     }
 }
 
@@ -109,14 +61,6 @@ impl<C: Checker> zonal::Platform for Model<C> {
     type U64 = Handle<C, u64>;
     type Lock = LockHandle<C>;
     type CpuLocal = Way<C>;
-
-    // SAFETY: a cell or lock of zero bytes is in a zeroed buffer, where its address stands for a cell of the table that is 0 at
-    // first. Handles are plain numbers.
-    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
-
-    fn process(&self) -> u8 {
-        self.process
-    }
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(C::cpu())

@@ -21,8 +21,8 @@ checker!(Shuttle, shuttle, (), shuttle::thread::spawn);
 pub(crate) fn draw(schedules: usize, scenario: fn()) -> usize {
     const WARM_UP: usize = 50;
     const DEPTH: usize = 3;
-    /// More writes than a scenario's process makes before it dies.
-    const WRITES: u64 = 400;
+    /// Most writes after which a process dies.
+    const WRITES: u64 = 100;
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 17;
     Shuttle::table(Table::forget);

@@ -5,7 +5,7 @@
 //!
 //! Related files: `cells.rs` is the platform, and the scenarios build worlds.
 
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
 
 use zonal::error::AllocError;
@@ -19,7 +19,7 @@ use zonal_testing::Ledger;
 
 use crate::interleavings::cells::Table;
 use crate::interleavings::checker::{Checker, Contents};
-use crate::interleavings::model::{Buffers, Host, Model, NoReclaimer};
+use crate::interleavings::model::{Host, Model, NoReclaimer};
 use crate::interleavings::restartable::{Orders, Restartable};
 use crate::interleavings::ways::{Interrupts, Way};
 
@@ -37,8 +37,7 @@ pub(crate) type NodeShape = (&'static [u32], u64);
 /// A machine and its allocator.
 pub(crate) struct World<C: Checker> {
     allocator: ManuallyDrop<Allocator<'static, Model<C>>>,
-    /// Dropped after the allocator.
-    _buffers: Buffers,
+    buffers: Vec<*mut [MaybeUninit<u8>]>,
     ledger: Ledger,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
     /// The CPUs' interrupts in the world of a kernel, which disables them around calls of the allocator.
@@ -113,9 +112,14 @@ impl<C: Checker> World<C> {
             Way::Interrupts(Pinned(interrupts)) => Some(interrupts.clone()),
             Way::Locks | Way::Sequences(_) => None,
         };
-        let mut buffers = Buffers::default();
-        // SAFETY: the bytes are zero.
-        let mut supply = |bytes| unsafe { Buffer::zeroed(buffers.add::<C>(bytes, None).0) };
+        let mut buffers = Vec::new();
+        let mut supply = |bytes| {
+            let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
+            buffers.push(buffer);
+            // SAFETY: the box exists until the world is dropped, which happens after the allocator is dropped. No other
+            // thread uses the box.
+            Buffer::uninit(unsafe { &mut *buffer })
+        };
         let allocator = with_machine(nodes, |machine| {
             Allocator::new(Model::new(host, way), machine, config, |request| Some(supply(request.bytes)))
         });
@@ -128,7 +132,7 @@ impl<C: Checker> World<C> {
         let contents = frames.map(|frame| (frame, Shared(std::rc::Rc::new(C::Contents::new())))).collect();
         Arc::new(Self {
             allocator: ManuallyDrop::new(allocator.expect("a valid machine")),
-            _buffers: buffers,
+            buffers,
             ledger,
             contents: Mutex::new(contents),
             interrupts,
@@ -242,6 +246,11 @@ impl<C: Checker> Drop for World<C> {
     fn drop(&mut self) {
         // SAFETY: the allocator is dropped once, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.allocator) };
+        for &buffer in &self.buffers {
+            // SAFETY: the buffer was made from a box, and only the allocator borrowed it. Its cells are plain numbers,
+            // so nothing in it must be dropped.
+            drop(unsafe { Box::from_raw(buffer) });
+        }
     }
 }
 
