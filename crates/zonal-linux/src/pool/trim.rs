@@ -10,6 +10,7 @@ use zonal::units::{PageCount, PageKind};
 
 use super::emit::emit;
 use super::handle::Pool;
+use super::members::Membership;
 use crate::error::Warning;
 use crate::memory::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
 use crate::memory::shared_file::is_of_descriptor;
@@ -82,15 +83,15 @@ impl Pool {
         if self.shared_file().is_some_and(|file| !is_of_descriptor(file)) {
             return Err(TrimError::Shared);
         }
-        let Some(_trimming) =
-            self.core.members().map_or(Some(None), |members| members.try_trimming().map(Some))
-        else {
+        let members = self.core.members();
+        let trimming = members.and_then(Membership::try_trimming);
+        if members.is_some() && trimming.is_none() {
             return Ok(0);
-        };
+        }
         self.drain_pagesets();
         let mut done = 0;
         let trimmed = self.trim_zones(&mut done);
-        if self.core.members().is_some() {
+        if members.is_some() {
             self.drain_pagesets(); // trimmed frames may be cached, where other processes do not find them
         }
         if done > 0 {
