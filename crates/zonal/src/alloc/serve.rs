@@ -229,9 +229,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if is_hit && (!guard.serves_for_another() || !self.uses(zone, cpu)) {
             guard.count_hits(1);
         } else {
-            // Two words hold differences of the locality counters. One word is folded first, so that the sum of both
-            // differences stays below the threshold.
-            guard.fold_all_served();
             let items = ZoneItem::of_served(preferred.node == zone.node, context.from == zone.node);
             items.into_iter().for_each(|item| zone.counters().add(&guard.zone_diffs, item, 1, &guard));
         }

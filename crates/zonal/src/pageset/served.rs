@@ -16,7 +16,7 @@ use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::SERVED_LANE;
 use crate::platform::{Atomic, Platform};
 use crate::units::ZoneId;
-use crate::zone::counters::ZoneItem;
+use crate::zone::counters::{SERVED_MOST, ZoneItem};
 use crate::zone::{CpuInfo, Zone};
 
 /// Value of `serves_for` if the preferred zone is on the same node. Blocks then count as hits.
@@ -37,12 +37,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// served.
     ///
     /// The difference is changed by atomic additions, because pops without the lock count too. After each call it is at
-    /// most the threshold.
+    /// most [`SERVED_MOST`].
     #[inline(always)]
     pub(crate) fn count_interleave_hit(&self, zone: ZoneId, head: &Head<P>) {
-        let counters = self.zones[zone.index()].counters();
         // Relaxed: additions commute, and order no other accesses.
-        if head.interleave_hits.fetch_add(1, Relaxed) >= u32::from(counters.threshold()) {
+        if head.interleave_hits.fetch_add(1, Relaxed) >= u32::from(SERVED_MOST) {
             fold_interleave_hits(&self.zones[zone.index()], head);
         }
     }
@@ -114,29 +113,13 @@ impl<P: Platform> Pageset<P> {
 }
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Returns the largest allowed difference of served blocks.
-    ///
-    /// This is the zone's threshold minus the differences of blocks that are counted one by one.
-    #[inline]
-    pub(super) fn served_leeway(&self) -> i64 {
-        let counters = self.zone.counters();
-        let threshold = i64::from(counters.threshold());
-        if self.zone_diffs.load(Relaxed) == 0 {
-            return threshold; // the usual case
-        }
-        let beside =
-            served_items(self.zone, self, self.cpu).map(|item| counters.difference(&self.zone_diffs, item));
-        (threshold - beside[0].max(beside[1]).max(0)).max(0)
-    }
-
     /// Counts served blocks as hits.
     pub(crate) fn count_hits(&self, blocks: i64) {
         if self.serves_for_another() {
             self.set_serves_for(OWN_ZONE);
         }
         let (items, word) = (served_items(self.zone, self, self.cpu), self.word());
-        let most = self.served_leeway();
-        let left = self.zone.counters().leave_all(items, word.difference(SERVED_LANE), blocks, most);
+        let left = self.zone.counters().leave_served(items, word.difference(SERVED_LANE), blocks);
         self.set_word(word.with_difference(SERVED_LANE, left));
     }
 

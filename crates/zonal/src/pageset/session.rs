@@ -17,7 +17,7 @@ use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::{Allowance, TuningRule};
 use crate::units::Order;
-use crate::zone::counters::CpuGuard;
+use crate::zone::counters::{CpuGuard, SERVED_MOST};
 use crate::zone::{CpuInfo, Zone};
 
 /// One pageset of a zone, locked until dropped.
@@ -188,7 +188,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             free_slots_max: most.unwrap_or(0) as u32,
             free_slots_min: least.unwrap_or(0) as u32,
             kinds: self.state.nodes[self.zone.node].counters.threshold(),
-            served: self.served_leeway() as u8,
+            served: SERVED_MOST,
         };
         self.set_limits(
             most.map_or(Limits::POP_NONE, |_| limits.for_pops()),

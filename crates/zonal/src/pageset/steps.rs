@@ -19,6 +19,7 @@ use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::TuningRule;
 use crate::units::PageKind;
 use crate::zone::CpuInfo;
+use crate::zone::counters::SERVED_OVERSTEP;
 
 // Accesses to the word, the limits and the slots are relaxed, because the lock orders them.
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -95,7 +96,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if amount < 0 || word.bits().wrapping_add(slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
             return word.bits();
         }
-        let left = -zone.counters().overstep();
+        let left = -SERVED_OVERSTEP;
         let pageset = self.pagesets_of(zone).of(cpu);
         self.fold_served(zone, pageset, cpu, word.difference(SERVED_LANE) - left);
         word.with_difference(SERVED_LANE, left).bits()

@@ -26,6 +26,14 @@ pub(crate) const TOTAL_CELLS: usize = LANES;
 /// Index of the last cell, which counts folds and is not used by any item.
 const FOLDS: usize = LANES - 1;
 
+/// Threshold of the blocks that a pageset served: the largest, whatever the machine.
+///
+/// No decision depends on these statistics, so reads need not be close, and folds should be rare. Source: Wang 2017, Linux
+/// 3a321d2a3dde.
+pub(crate) const SERVED_MOST: u8 = MAX_STAT_THRESHOLD;
+/// Overstep of the blocks that a pageset served.
+pub(crate) const SERVED_OVERSTEP: i64 = SERVED_MOST as i64 / 2;
+
 /// The items of a zone or node.
 pub(crate) trait Item: Copy {
     /// Returns the item's lane in the words, which is also its cell in the totals; less than [`FOLDS`].
@@ -268,26 +276,15 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         left
     }
 
-    /// Performs [`Self::leave`] for two items that share a difference, with `most` as the largest difference.
+    /// Performs [`Self::leave`] for the two items of served blocks, which share a difference.
     #[inline]
-    pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
+    pub(crate) fn leave_served(&self, items: [I; 2], difference: i64, amount: i64) -> i64 {
         let sum = difference + amount;
-        let left = remainder_of(sum, amount, most, self.overstep().min(most / 2));
+        let left = remainder_of(sum, amount, SERVED_MOST.into(), SERVED_OVERSTEP);
         if left != sum {
             items.into_iter().for_each(|item| self.fold_lane(item.lane(), sum - left));
         }
         left
-    }
-
-    /// Returns the overstep in force.
-    #[inline]
-    pub(crate) fn overstep(&self) -> i64 {
-        i64::from(self.threshold.in_force().overstep())
-    }
-
-    /// Returns a CPU's difference of one item.
-    pub(crate) fn difference(&self, word: &P::U64, item: I) -> i64 {
-        i64::from(Lanes(word.load(Relaxed)).get(item.lane()))
     }
 
     /// Adds `amount` directly to the totals, for callers that do not hold a guard.

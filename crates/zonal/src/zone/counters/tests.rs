@@ -138,7 +138,7 @@ fn a_threshold_beyond_the_lane_is_refused() {
 fn thresholds_and_workers_change_without_undoing_each_other() {
     let zone = Zone::<1>::new(0);
     let (counters, in_force) =
-        (zone.counters(), || (zone.counters().threshold(), zone.counters().overstep()));
+        (zone.counters(), || (zone.counters().threshold(), zone.counters().threshold.in_force().overstep()));
     zone.set_thresholds(40, 3);
     assert_eq!(in_force(), (40, 20));
     counters.pressure_begins();
@@ -297,18 +297,18 @@ fn without_an_overstep_folds_leave_nothing() {
     assert_eq!(zone.free(), (9, 0));
     (0..9).for_each(|_| zone.add(0, ZoneItem::Free, -1));
     assert_eq!(zone.free(), (0, 0));
-    // With items that share a difference and a limit below the threshold, no difference stays on the CPU either.
-    let items = [ZoneItem::NumaHit, ZoneItem::NumaLocal];
-    assert_eq!([5, 6].map(|sum| zone.counters().leave_all(items, sum - 1, 1, 5)), [5, 0]);
-    assert_eq!(items.map(|item| zone.counters().total(item)), [6, 6]);
 }
 
 #[test]
-fn a_lowered_threshold_oversteps_by_half_of_what_is_left() {
+fn served_blocks_fold_as_rarely_as_their_lane_allows() {
     let zone = Zone::<1>::new(8);
     let items = [ZoneItem::NumaHit, ZoneItem::NumaLocal];
-    assert_eq!([5, 6].map(|sum| zone.counters().leave_all(items, sum - 1, 1, 5)), [5, -2]);
-    assert_eq!(items.map(|item| zone.counters().total(item)), [8, 8]);
+    let left = [(124, 1), (125, 1), (-62, 1), (100, 26)];
+    assert_eq!(
+        left.map(|(before, more)| zone.counters().leave_served(items, before, more)),
+        [125, -62, -61, 0]
+    );
+    assert_eq!(items.map(|item| zone.counters().total(item)), [126 + 62 + 126; 2]);
 }
 
 #[test]
