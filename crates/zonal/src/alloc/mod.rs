@@ -39,11 +39,11 @@ mod freed;
 mod release;
 mod route;
 mod scan;
-pub(crate) mod serve;
+mod serve;
 mod slow;
 
 use crate::Allocator;
-use crate::alloc::route::{FreeRoute, Role, Route};
+use crate::alloc::route::{Role, Route};
 use crate::alloc::serve::spare;
 use crate::config::InvalidFree;
 use crate::error::{AllocError, FreeError};
@@ -221,7 +221,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn pop_locked(&self, route: &Route<'m, P>, request: &Request<'_>) -> Option<Block> {
         let (zone, cpu, flags) = (&self.zones[route.zone.index()], route.cpu, &request.flags);
         let Some(stack) = route.stack else { return self.split_preferred(zone, cpu, flags) };
-        self.return_to_preferred(route, request);
+        // A CPU that is served elsewhere returns to its slot of the preferred zone, unless the route is to the pageset that it
+        // uses.
+        if flags.order == Order::PAGE
+            && request.may_pass(StackId::PAGES)
+            && !(matches!(route.role, Role::ServingFor(_)) && self.uses(zone, cpu))
+            && self.is_served_elsewhere(cpu)
+        {
+            self.serve_from_preferred(cpu);
+        }
         if let Role::ServingFor(preferred) = route.role {
             if let Some(slot) = route.slot
                 && let Some(popped) = self.fold_and_pop(slot, cpu, flags.kind, false)
@@ -285,7 +293,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Serves every free that [`Self::push_fast`] does not serve.
     #[inline(never)]
     fn free_routed(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(FreeRoute { zone, slot }) = self.route_of_free(first, order) else {
+        let Some((zone, slot)) = self.route_of_free(first, order) else {
             return Err(FreeError::NotManaged(first));
         };
         let frame = zone.offset(first);

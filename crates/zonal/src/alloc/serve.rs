@@ -213,10 +213,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             self.cached_for(context).and_then(|stack| Some((stack, self.own_pageset_still(zone, cpu)?)));
         let Some((stack, guard)) = locked else { return self.serve_from_buddy(zone, preferred, context) };
         let block = loop {
-            if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
+            if let Some(block) = self.pop(&guard, stack, context.flags.order, context.flags.kind) {
                 break block;
             }
-            let spare = spare(zone, context.limit, watermark);
+            let spare = spare(zone, context.flags.zone_limit, watermark);
             if guard.refill(stack, spare) == 0 {
                 guard.update_limits();
                 drop(guard);
@@ -246,14 +246,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn has_block_for(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
         let cpu = context.cpu;
         let has = |stack| cpu.exists() && self.pagesets_of(zone).of(cpu).has(stack);
-        self.cached_for(context).is_some_and(|stack| has(stack) || zone.has_owned(cpu, context.order))
-            || zone.free_areas.largest_order() >= Some(context.order) && context.has_block_in_reach(zone)
+        self.cached_for(context).is_some_and(|stack| has(stack) || zone.has_owned(cpu, context.flags.order))
+            || zone.free_areas.largest_order() >= Some(context.flags.order)
+                && context.has_block_in_reach(zone)
     }
 
     /// Returns the stack that caches blocks for a request; `None` if pagesets cannot serve it.
     fn cached_for(&self, context: &AllocContext<'_>) -> Option<StackId> {
         let is_kept = |stack: &StackId| context.is_block() && !stack.is_middle();
-        self.cached.stack(context.order).filter(is_kept)
+        self.cached.stack(context.flags.order).filter(is_kept)
     }
 
     /// Allocates a block directly from the buddy.
@@ -267,13 +268,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
     ) -> Option<Block> {
         let block = if context.is_block() {
-            let frame = self.take_free(zone, context.cpu, context.order, context.kind)?;
-            self.count_taken(zone, context.order, context.kind);
-            block_at(zone, frame, context.order)
+            let frame = self.take_free(zone, context.cpu, context.flags.order, context.flags.kind)?;
+            self.count_taken(zone, context.flags.order, context.flags.kind);
+            block_at(zone, frame, context.flags.order)
         } else {
             self.take_placed(zone, context)?
         };
-        count_beside_pagesets(zone, preferred, context);
+        context.count_beside_pagesets(zone, preferred);
         Some(block)
     }
 
@@ -299,7 +300,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Allocates from the buddy for a request that not every block suits: a run, or a block below an address limit.
     fn take_placed(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> Option<Block> {
-        let (order, kind, max) = (context.order, context.kind, self.config.max_order);
+        let (order, kind, max) = (context.flags.order, context.flags.kind, self.config.max_order);
         let pages = order.pages().get();
         loop {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
@@ -407,20 +408,28 @@ impl PageKind {
     }
 }
 
-pub(super) fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
-    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
+impl AllocContext<'_> {
+    /// Whether any block of its order will do, so that pagesets may serve the request.
+    fn is_block(&self) -> bool {
+        self.count == self.flags.order.pages() && self.below.is_none()
+    }
+
+    /// Whether a block of `zone` is one that interleaving requested from this node.
+    const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        self.interleaved && self.target == zone.node
+    }
+
+    /// Counts which zone and node served the request from the buddy or by range.
+    pub(crate) fn count_beside_pagesets<P: Platform>(&self, zone: &Zone<'_, P>, preferred: &Zone<'_, P>) {
+        // The scan counts `NumaForeign` for `preferred`, the first zone that could have served the block.
+        let items = ZoneItem::of_served(preferred.node == zone.node, self.from == zone.node);
+        let hit = self.is_interleave_hit(zone).then_some(ZoneItem::InterleaveHit);
+        items.into_iter().chain(hit).for_each(|item| zone.counters().add_total(item, 1));
+    }
 }
 
-/// Counts which zone and node served a request from the buddy or by range.
-pub(crate) fn count_beside_pagesets<P: Platform>(
-    zone: &Zone<'_, P>,
-    preferred: &Zone<'_, P>,
-    context: &AllocContext<'_>,
-) {
-    // The scan counts `NumaForeign` for `preferred`, the first zone that could have served the block.
-    let items = ZoneItem::of_served(preferred.node == zone.node, context.from == zone.node);
-    let hit = context.is_interleave_hit(zone).then_some(ZoneItem::InterleaveHit);
-    items.into_iter().chain(hit).for_each(|item| zone.counters().add_total(item, 1));
+pub(super) fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
+    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
 }
 
 /// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.

@@ -12,6 +12,7 @@ use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::pressure::PressureKind;
 use crate::platform::steps::{Outcome, Step, ZoneName};
 use crate::platform::tracepoint::Tracepoint;
 use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
@@ -98,7 +99,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Finds a block. An explanation (`Self::walk_lists`) follows the same steps up to reclaim.
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
-        let found = self.scan_first(context).or_else(|| self.scan(context, Watermark::Low));
+        // The nodes that the policy prefers, one after the other.
+        for watermark in [Watermark::Low, Watermark::Min] {
+            for target in context.first.iter().filter_map(|&node| self.place_of(node)) {
+                let only = context.only_from(target);
+                let found = self.scan(&only, watermark);
+                if found.is_some() {
+                    return found;
+                }
+                if watermark == Watermark::Low {
+                    self.wake_background(&only);
+                }
+            }
+        }
+        let found = self.scan(context, Watermark::Low);
         if found.is_some() {
             return found;
         }
@@ -144,7 +158,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if !context.may_reclaim {
             return None;
         }
-        if context.order.get() <= COSTLY_ORDER {
+        if context.flags.order.get() <= COSTLY_ORDER {
             return self.reclaim_and_scan(context, PageCount::new(u64::MAX));
         }
         self.drain_allowed(context);
@@ -160,24 +174,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         )
     }
 
-    /// Scans the zones of the nodes that the policy prefers, one node after the other, first at `low`, then at `min`.
-    #[cold]
-    fn scan_first(&self, context: &AllocContext<'_>) -> Option<Block> {
-        let places = || context.first.iter().filter_map(|&node| self.place_of(node));
-        for watermark in [Watermark::Low, Watermark::Min] {
-            for target in places() {
-                let only = context.only_from(target);
-                if let Some(block) = self.scan(&only, watermark) {
-                    return Some(block);
-                }
-                if watermark == Watermark::Low {
-                    self.wake_background(&only);
-                }
-            }
-        }
-        None
-    }
-
     /// Runs rounds of direct reclaim, each followed by a scan, until they have evicted about `most` frames.
     ///
     /// Direct reclaim clears the full bits of the zones that it reclaimed, so that the scan checks these zones
@@ -185,7 +181,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn reclaim_and_scan(&self, context: &AllocContext<'_>, most: PageCount) -> Option<Block> {
         let (mut idle, mut left) = (0, most);
         for round in 1..=ROUNDS {
-            let target = reclaim_target(context.order).min(left);
+            let target = reclaim_target(context.flags.order).min(left);
             if target == PageCount::ZERO {
                 break;
             }
@@ -196,9 +192,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if let Some(block) = self.scan(context, Watermark::Min) {
                 return Some(block);
             }
-            let costly = context.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
+            let costly = context.flags.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
             let hopeless = idle > 0 && !self.has_reclaimable(context);
-            if !context.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
+            if !context.flags.may_retry() || costly || hopeless || idle >= IDLE_ROUNDS {
                 break;
             }
             if idle > 0 {
@@ -208,18 +204,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         None
     }
 
-    /// Counts a failed request and returns an error with the figures of the zones that the request may use.
-    pub(super) fn failure(&self, context: &AllocContext<'_>) -> AllocError {
-        self.note_refusal(context);
-        AllocError::OutOfMemory(self.sum_up(context))
-    }
-
     /// Counts and reports a failed request.
     pub(crate) fn note_refusal(&self, context: &AllocContext<'_>) {
         let (node, frames) = (&self.nodes[context.target], context.count);
         node.events.add(Event::Failures, 1);
-        self.platform.trace(Tracepoint::Refusal { node: node.id, order: context.order, frames });
-        self.report_failing(context);
+        self.platform.trace(Tracepoint::Refusal { node: node.id, order: context.flags.order, frames });
+        self.report_sometimes(context.target, PressureKind::Failing);
     }
 
     fn wake_background(&self, context: &AllocContext<'_>) {
@@ -269,11 +259,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zones.map(|zone| zone.node_id).collect()
     }
 
-    /// Sums up the zones that were allowed to serve a failed request.
-    fn sum_up(&self, context: &AllocContext<'_>) -> Shortage {
+    /// Counts a failed request and returns an error with the sums of the zones that the request may use.
+    fn failure(&self, context: &AllocContext<'_>) -> AllocError {
+        self.note_refusal(context);
         let none = PageCount::ZERO;
         let mut sum = Shortage {
-            order: context.order,
+            order: context.flags.order,
             node: self.nodes[context.target].id,
             zones: 0,
             verdicts: VerdictCounts::default(),
@@ -300,21 +291,29 @@ impl<'m, P: Platform> MachineState<'m, P> {
             sum.high = sum.high.plus(zone.high);
             sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
         }
-        sum
+        AllocError::OutOfMemory(sum)
     }
 
+    /// Returns the figures of a zone, and why it cannot serve the request at `min`.
     fn zone_shortage(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ZoneShortage {
+        let verdict = match why_failed(zone, context, Watermark::Min) {
+            _ if zone.managed() == PageCount::ZERO => Verdict::NoMemory,
+            Outcome::Below { short_by, is_reserved: false } => Verdict::BelowMin { short_by },
+            Outcome::Below { short_by, is_reserved: true } => Verdict::Reserved { short_by },
+            Outcome::NoBlock => Verdict::NoBlock,
+            _ => Verdict::WouldServe,
+        };
         let watermarks = zone.watermarks();
         ZoneShortage {
             node: zone.node_id,
             kind: zone.kind,
-            verdict: judge(zone, context),
+            verdict,
             largest: zone.free_areas.largest_order(),
             free: PageCount::new(zone.free_areas.pages()),
             min: watermarks.min,
             low: watermarks.low,
             high: watermarks.high,
-            reserve: zone.reserve(context.limit),
+            reserve: zone.reserve(context.flags.zone_limit),
             in_pagesets: self.in_pagesets(zone),
             managed: zone.managed(),
         }
@@ -327,17 +326,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Returns the reason why a zone cannot serve a request at `min`, or [`Verdict::WouldServe`].
-fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>) -> Verdict {
-    match why_failed(zone, context, Watermark::Min) {
-        _ if zone.managed() == PageCount::ZERO => Verdict::NoMemory,
-        Outcome::Below { short_by, is_reserved: false } => Verdict::BelowMin { short_by },
-        Outcome::Below { short_by, is_reserved: true } => Verdict::Reserved { short_by },
-        Outcome::NoBlock => Verdict::NoBlock,
-        _ => Verdict::WouldServe,
-    }
-}
-
 /// Returns why a zone that was tried did not serve; [`Outcome::Lost`] if it seems to have a block.
 ///
 /// Applies the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) to the
@@ -347,14 +335,15 @@ pub(super) fn why_failed<P: Platform>(
     context: &AllocContext<'_>,
     watermark: Watermark,
 ) -> Outcome {
-    let free = zone.count_for_check(context.order, context.limit);
-    let mark = zone.watermarks().discounted(watermark, context.urgency);
+    let free = zone.count_for_check(context.flags.order, context.flags.zone_limit);
+    let mark = zone.watermarks().discounted(watermark, context.flags.urgency);
     // More than `mark` frames must remain free after all frames of the block except one have been allocated.
-    let needed = mark.plus(context.order.pages());
-    let beside_reserve = needed.plus(zone.reserve(context.limit));
-    if context.urgency != Urgency::Reserve && free < beside_reserve {
+    let needed = mark.plus(context.flags.order.pages());
+    let beside_reserve = needed.plus(zone.reserve(context.flags.zone_limit));
+    if context.flags.urgency != Urgency::Reserve && free < beside_reserve {
         Outcome::Below { short_by: beside_reserve.saturating_minus(free), is_reserved: free >= needed }
-    } else if zone.free_areas.largest_order() < Some(context.order) || !context.has_block_in_reach(zone) {
+    } else if zone.free_areas.largest_order() < Some(context.flags.order) || !context.has_block_in_reach(zone)
+    {
         Outcome::NoBlock
     } else {
         Outcome::Lost

@@ -8,7 +8,6 @@ pub(crate) mod retire;
 mod runs;
 
 use crate::Allocator;
-use crate::alloc::serve::count_beside_pagesets;
 use crate::buddy::ranges::Sought;
 use crate::config::InvalidFree;
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
@@ -123,7 +122,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
         let zone = &self.zones[served.index()];
         let preferred = self.find_in_zones(context, Some).unwrap_or(zone);
-        count_beside_pagesets(zone, preferred, context);
+        context.count_beside_pagesets(zone, preferred);
         if zone.node != preferred.node {
             self.count_foreign(preferred, context.cpu);
         }
@@ -158,8 +157,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 {
                     return None;
                 }
-                let first = zone.free_areas.find_range(within.clone(), count.get(), context.order)?;
-                if self.take_exactly(zone, Run { first, count: count.get() }, context.kind) {
+                let first = zone.free_areas.find_range(within.clone(), count.get(), context.flags.order)?;
+                if self.take_exactly(zone, Run { first, count: count.get() }, context.flags.kind) {
                     let range = FrameRange { start: zone.pfn(first), count };
                     return Some(FrameRun { range, zone: zone.id, node: zone.node_id });
                 }
@@ -181,11 +180,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         count: PageCount,
     ) -> PageCount {
-        if context.urgency == Urgency::Reserve {
+        if context.flags.urgency == Urgency::Reserve {
             return PageCount::ZERO;
         }
-        let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
-        let needed = min.plus(zone.reserve(context.limit)).plus(count);
+        let min = zone.watermarks().discounted(Watermark::Min, context.flags.urgency);
+        let needed = min.plus(zone.reserve(context.flags.zone_limit)).plus(count);
         needed.saturating_minus(PageCount::new(zone.free_areas.pages()))
     }
 
@@ -279,7 +278,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
         }
         for _ in 0..RESTARTS {
-            let mut candidates = Candidates::new(self.lists.read(context.target), context.limit, None);
+            let mut candidates =
+                Candidates::new(self.lists.read(context.target), context.flags.zone_limit, None);
             let mut from = 0;
             while let Ok(next) = candidates.next(from, None) {
                 let (position, zone) = next?;

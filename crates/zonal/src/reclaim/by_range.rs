@@ -84,7 +84,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn reclaim_block(&self, context: &AllocContext<'_>) -> Result<Block, PageCount> {
         let run = self.reclaim_run(context)?;
         self.count_contiguous(context, run.zone);
-        Ok(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
+        Ok(Block { first: run.range.start, order: context.flags.order, zone: run.zone, node: run.node })
     }
 
     /// Empties windows of the allowed zones with the reclaimers until one can be allocated.
@@ -114,7 +114,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let most = PageCount::new(context.count.get().saturating_mul(2));
         let mut tried = [None; WINDOW_TRIES];
         let (mut at, mut searches, mut waits) = (0, 0, 0);
-        while at < if context.may_retry { WINDOW_TRIES } else { 1 } {
+        while at < if context.flags.may_retry() { WINDOW_TRIES } else { 1 } {
             if context.ranges_ignored.get() {
                 return None;
             }
@@ -209,7 +209,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // The claim holds the frames already.
         if claim.missing() != PageCount::ZERO
             || self.short_of_min(zone, context, PageCount::ZERO) != PageCount::ZERO
-            || !self.take_claimed(claim, context.kind)
+            || !self.take_claimed(claim, context.flags.kind)
         {
             return Continue(());
         }
@@ -241,7 +241,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         left: PageCount,
         tried: &[Option<Run>],
     ) -> Option<Run> {
-        let (align, count) = (context.order.pages().get(), context.count);
+        let (align, count) = (context.flags.order.pages().get(), context.count);
         let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
         let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);

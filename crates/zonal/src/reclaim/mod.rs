@@ -297,7 +297,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
                 match freed {
                     PageCount::ZERO => ReclaimStep::Nothing,
-                    _ if freed < context.order.pages() => ReclaimStep::Some,
+                    _ if freed < context.flags.order.pages() => ReclaimStep::Some,
                     _ => ReclaimStep::Success,
                 }
             });
@@ -349,9 +349,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let node = self.nodes[extent.place].id;
         ReclaimRequest {
             zone: extent.alone,
-            zone_limit: context.limit,
-            order: context.order,
-            ..ReclaimRequest::new(ReclaimReason::Node, node, reclaim_target(context.order))
+            zone_limit: context.flags.zone_limit,
+            order: context.flags.order,
+            ..ReclaimRequest::new(ReclaimReason::Node, node, reclaim_target(context.flags.order))
                 .under(self.shared.node_reclaim())
         }
     }
@@ -401,9 +401,9 @@ fn zone_alone<'m, P: Platform>(zone: &'m Zone<'m, P>) -> Extent<'m, P> {
 /// Returns the request for direct reclaim of a node.
 fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     ReclaimRequest {
-        zone_limit: context.limit,
-        order: context.order,
-        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.order))
+        zone_limit: context.flags.zone_limit,
+        order: context.flags.order,
+        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.flags.order))
     }
 }
 
