@@ -18,7 +18,7 @@ use crate::platform::tracepoint::Tracepoint;
 use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
-use crate::request::{Block, Request};
+use crate::request::{Block, FrameRun, Request};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::PageCount;
 use crate::zone::Zone;
@@ -162,16 +162,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return self.reclaim_and_scan(context, PageCount::new(u64::MAX));
         }
         self.drain_allowed(context);
-        let found = self.scan(context, Watermark::Min).map_or_else(|| self.reclaim_block(context), Ok);
-        found.map_or_else(
-            |evicted| {
+        let found = self.scan(context, Watermark::Min);
+        if found.is_some() {
+            return found;
+        }
+        match self.reclaim_run(context) {
+            Ok(FrameRun { range, zone, node }) => {
+                self.count_contiguous(context, zone);
+                Some(Block { first: range.start, order: context.flags.order, zone, node })
+            }
+            Err(evicted) => {
                 // Frames that were freed outside the range may form a block: a cache may consist of large blocks.
                 let found =
                     (evicted != PageCount::ZERO).then(|| self.scan(context, Watermark::Min)).flatten();
                 found.or_else(|| self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted)))
-            },
-            Some,
-        )
+            }
+        }
     }
 
     /// Runs rounds of direct reclaim, each followed by a scan, until they have evicted about `most` frames.

@@ -1,6 +1,6 @@
 //! CPU and memory hotplug errors.
 //!
-//! Related files: `admin/hotplug.rs` makes these changes, `error/used.rs` describes frames that are in use.
+//! Related files: `admin/hotplug.rs` and `ranges/fences.rs` make these changes, `error/used.rs` describes frames that are in use.
 
 use core::fmt;
 

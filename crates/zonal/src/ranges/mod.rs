@@ -3,9 +3,12 @@
 //! Ranges may be larger than the largest block. They are runs (`zone/runs.rs`), which `ranges/runs.rs` frees and splits.
 //! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `reclaim/by_range.rs` empties ranges.
 
-pub(crate) mod fences;
-pub(crate) mod retire;
+mod fences;
+mod retire;
 mod runs;
+
+pub use fences::Fence;
+pub use retire::Retirement;
 
 use crate::Allocator;
 use crate::buddy::ranges::Sought;
@@ -48,7 +51,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.ask_others_to_drain();
             self.state.drain_zone(zone);
             if !self.state.take_exactly(zone, run, kind) {
-                return Err(self.state.in_use(zone, &range));
+                let found = self.state.used_blocks(zone, &range).next();
+                let free = PageCount::new(zone.free_areas.count_free(run.first, run.count));
+                return Err(match found {
+                    Some(first) => {
+                        RangeError::InUse { range, first, used: range.count.saturating_minus(free) }
+                    }
+                    // Other threads have freed the frames since, or are about to.
+                    None => RangeError::Changing(range),
+                });
             }
         }
         self.state.zero_new(None, range.start, range.count);
@@ -202,40 +213,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
         let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
-        if checks && !self.are_unused(zone, run, kind) {
+        let is_unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
+        if checks && run.frames().filter(is_unused).count() as u64 != run.count {
+            for first in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
+                self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
+            }
             return false;
         }
         zone.frames.mark_run(run, self.config.max_order, kind);
         true
-    }
-
-    /// Whether all frames of a run that left the buddy can be allocated. Otherwise retires the frames that cannot, and
-    /// frees the others.
-    #[cold]
-    fn are_unused(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        let frames = (u64::from(run.first)..u64::from(run.first) + run.count).map(|frame| frame as u32);
-        let unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
-        if frames.clone().filter(unused).count() as u64 == run.count {
-            return true;
-        }
-        for first in frames.filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
-            self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
-        }
-        false
-    }
-
-    /// Returns the error for a range with frames that are not free.
-    #[cold]
-    fn in_use(&self, zone: &Zone<'m, P>, range: &FrameRange) -> RangeError {
-        let found = self.used_blocks(zone, range).next();
-        let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
-        match found {
-            Some(first) => {
-                RangeError::InUse { range: *range, first, used: range.count.saturating_minus(free) }
-            }
-            // Other threads have freed the frames since, or are about to.
-            None => RangeError::Changing(*range),
-        }
     }
 
     /// Returns the blocks in a zone's range that are not free, ascending.
@@ -253,11 +239,23 @@ impl<'m, P: Platform> MachineState<'m, P> {
             while next < end {
                 let (frame, state) = (next as u32, zone.frames.state(next as u32));
                 let state = if is_reentered { state } else { zone.unwatched(frame, state) };
-                next += state.order().map_or(1, |order| order.pages().get());
-                let used = used_frames(zone, frame, state);
-                if used.is_some() {
-                    return used;
-                }
+                let count = state.order().map_or(PageCount::new(1), Order::pages);
+                next += count.get();
+                let state = match state {
+                    // A watched block that was not found in the table has just been freed.
+                    FrameState::Free | FrameState::Watched => continue,
+                    FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => {
+                        UsedState::Allocated(kind)
+                    }
+                    FrameState::RunPart(_) => UsedState::InRun,
+                    FrameState::Cached(_) => UsedState::Cached,
+                    FrameState::Quarantined(..) => UsedState::Quarantined,
+                    FrameState::Splitting(_) => UsedState::BeingSplit,
+                    FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
+                    FrameState::Retired(_) => UsedState::Retired,
+                    FrameState::NotManaged => UsedState::NotManaged,
+                };
+                return Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state });
             }
             None
         })
@@ -294,22 +292,4 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         None
     }
-}
-
-/// Describes the block at `frame`, or returns `None` if the frame is free.
-fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -> Option<UsedFrames> {
-    let used = match state {
-        // A watched block that was not found in the table has just been freed.
-        FrameState::Free | FrameState::Watched => return None,
-        FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => UsedState::Allocated(kind),
-        FrameState::RunPart(_) => UsedState::InRun,
-        FrameState::Cached(_) => UsedState::Cached,
-        FrameState::Quarantined(..) => UsedState::Quarantined,
-        FrameState::Splitting(_) => UsedState::BeingSplit,
-        FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
-        FrameState::Retired(_) => UsedState::Retired,
-        FrameState::NotManaged => UsedState::NotManaged,
-    };
-    let count = state.order().map_or(PageCount::new(1), Order::pages);
-    Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state: used })
 }

@@ -15,7 +15,6 @@ use crate::platform::reclaimer::ReclaimRequest;
 use crate::platform::steps::Step;
 use crate::platform::{Atomic, Platform};
 use crate::reclaim::{IDLE_ROUNDS, direct_request, range_request, zone_alone};
-use crate::request::Block;
 use crate::request::FrameRun;
 use crate::request::context::AllocContext;
 use crate::rules::sort::sort_by_key;
@@ -77,16 +76,6 @@ impl<P: Platform> Drop for Claim<'_, '_, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reclaims a range for a block.
-    ///
-    /// # Errors
-    /// Returns the number of frames that the reclaimers freed.
-    pub(crate) fn reclaim_block(&self, context: &AllocContext<'_>) -> Result<Block, PageCount> {
-        let run = self.reclaim_run(context)?;
-        self.count_contiguous(context, run.zone);
-        Ok(Block { first: run.range.start, order: context.flags.order, zone: run.zone, node: run.node })
-    }
-
     /// Empties windows of the allowed zones with the reclaimers until one can be allocated.
     ///
     /// Evicts at most twice as many frames as the request needs: those of the window, and as many others as the zone
@@ -197,7 +186,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             *evicted = evicted.plus(freed.max(gained));
             // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
             if gained.plus(gained) < freed
-                && self.count_reclaimable_in(zone, range, claim.missing()) >= claim.missing()
+                && self.count_reclaimable(&range_request(zone, range, claim.missing())) >= claim.missing()
             {
                 context.ranges_ignored.set(true);
                 return Break(None);
@@ -274,7 +263,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 let candidate = window(number.into());
                 asked += 1;
                 // The reclaimers are asked first: frames that another thread evicts afterwards are no longer used.
-                let reclaimable = self.count_reclaimable_in(zone, range_of(zone, candidate), count);
+                let reclaimable =
+                    self.count_reclaimable(&range_request(zone, range_of(zone, candidate), count));
                 let used = self.used_in(zone, candidate, &mut looks);
                 if used.is_some_and(|(_, used)| reclaimable >= used) {
                     return Some(candidate);
