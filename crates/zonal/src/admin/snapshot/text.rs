@@ -8,13 +8,11 @@
 
 use core::fmt;
 
-use super::zoneinfo::ZoneInfo;
-use super::{Locality, PagesetSnapshot, ZoneSnapshot};
+use super::{Locality, ZoneSnapshot};
 use crate::Allocator;
 use crate::machine::FrameRange;
 use crate::platform::Platform;
-use crate::rules::pageset_limits::PagesetLimits;
-use crate::units::{CpuId, NodeId, PageCount, ZoneKind};
+use crate::units::{NodeId, PageCount, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 
 /// The state of an allocator, ready to be printed in the formats of Linux.
@@ -50,13 +48,26 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// The text includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
     #[must_use]
     pub fn zoneinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
-        ZoneInfo(self)
+        Text(move |f| self.write_zoneinfo(f))
     }
 
     /// Returns `/proc/buddyinfo`: the free blocks of each zone by order, from 0 to the maximum order.
     #[must_use]
     pub fn buddyinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
-        Text(move |f| self.write_buddyinfo(f))
+        Text(move |f| {
+            let orders = 0..=usize::from(self.0.max_order().get());
+            for (place, node) in self.node_ids().enumerate() {
+                let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
+                for zone in zones.filter(|zone| zone.managed > PageCount::ZERO) {
+                    write!(f, "Node {node}, zone {:>8} ", zone.kind.name())?;
+                    for blocks in &zone.free_blocks[orders.clone()] {
+                        write!(f, "{blocks:>6} ")?;
+                    }
+                    writeln!(f)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Returns `/sys/devices/system/node/nodeN/numastat`: locality of one node's blocks, counted once per block.
@@ -65,19 +76,70 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     #[must_use]
     pub fn numastat(self, node: NodeId) -> Option<impl fmt::Display + use<'a, 'm, P>> {
         let place = self.0.state.place_of(node)?;
-        Some(Text(move |f| locality(f, &self.node_locality(place), NUMASTAT, "")))
+        Some(Text(move |f| {
+            let mut sum = Locality::default();
+            let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
+            zones.for_each(|zone| sum.add(&zone.locality));
+            locality(f, &sum, NUMASTAT, "")
+        }))
     }
 
     /// Returns `/proc/vmstat`: machine-wide counters of frames, blocks or events.
     #[must_use]
     pub fn vmstat(self) -> impl fmt::Display + use<'a, 'm, P> {
-        Text(move |f| self.write_vmstat(f))
+        Text(move |f| {
+            let allocator = self.0;
+            writeln!(f, "nr_free_pages {}", allocator.accounting().free)?;
+            locality(f, &allocator.locality(), NUMA, "")?;
+            let (mut allocated, mut reclaimed) = ([PageCount::ZERO; 3], [PageCount::ZERO; 3]);
+            for node in allocator.nodes() {
+                allocated.iter_mut().zip(node.allocated).for_each(|(sum, more)| *sum = sum.plus(more));
+                reclaimed.iter_mut().zip(node.reclaimed).for_each(|(sum, more)| *sum = sum.plus(more));
+            }
+            let pages = ALLOCATED.iter().zip(allocated).chain(RECLAIMED.iter().zip(reclaimed));
+            for (name, pages) in pages {
+                writeln!(f, "{name} {pages}")?;
+            }
+            let events = allocator.events();
+            for (name, count) in [
+                ("pageoutrun", events.background_rounds),
+                ("allocstall", events.direct_stalls),
+                ("zone_reclaim_success", events.node_reclaim_success),
+                ("zone_reclaim_failed", events.node_reclaim_some),
+                ("zonal_node_reclaim_no_scan", events.node_reclaim_no_scan),
+                ("zonal_node_reclaim_full", events.node_reclaim_full),
+                ("zonal_background_wakes", events.background_wakes),
+                ("zonal_direct_reclaim_ns", events.direct_ns),
+                ("zonal_zones_probed", events.probes),
+                ("zonal_full_bits_set", events.marks),
+                ("zonal_full_bits_cleared_early", events.early_clears),
+                ("zonal_zonelist_cache_wipes", events.wipes),
+                ("zonal_pageset_refills", events.refills),
+                ("zonal_pageset_drains", events.drains),
+                ("zonal_pageset_remote_drains", events.remote_drains),
+                ("zonal_frames_retired", events.retired),
+                ("zonal_poison_found", events.poison_found),
+                ("zonal_failures", events.failures),
+            ] {
+                writeln!(f, "{name} {count}")?;
+            }
+            Ok(())
+        })
     }
 
     /// Returns the lines `Fallback order for Node N: ...` of a kernel log, one for each node.
     #[must_use]
     pub fn fallback_lists(self) -> impl fmt::Display + use<'a, 'm, P> {
-        Text(move |f| self.write_fallback_lists(f))
+        Text(move |f| {
+            for node in self.node_ids() {
+                write!(f, "Fallback order for Node {node}: ")?;
+                let mut written = Ok(());
+                self.0.fallback_order(node, |next| written = written.and_then(|()| write!(f, "{next} ")));
+                written?;
+                writeln!(f)?;
+            }
+            Ok(())
+        })
     }
 
     /// Returns the node ids in ascending order.
@@ -88,11 +150,6 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// Returns the CPU info of all online CPUs in ascending order.
     pub(super) fn online_cpu_infos(self) -> impl Iterator<Item = CpuInfo> + use<'a, 'm, P> {
         self.0.state.cpus.iter().copied().filter(move |cpu| cpu.exists() && self.0.state.is_online(*cpu))
-    }
-
-    /// Returns the online CPUs of the node with index `place` in ascending order.
-    pub(super) fn online_cpus_of(self, place: usize) -> impl Iterator<Item = CpuId> + use<'a, 'm, P> {
-        self.online_cpu_infos().filter(move |cpu| usize::from(cpu.node) == place).map(|cpu| cpu.id)
     }
 
     /// Returns the zones of one kind on the node with index `place`, which the texts show as one zone.
@@ -106,106 +163,6 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         let mut whole = parts.next()?;
         parts.for_each(|part| whole.join(&part));
         Some(whole)
-    }
-
-    /// Returns the block locality of the node with index `place`.
-    pub(super) fn node_locality(self, place: usize) -> Locality {
-        let mut sum = Locality::default();
-        let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
-        zones.for_each(|zone| sum.add(&zone.locality));
-        sum
-    }
-
-    /// Returns the managed and free frame counts of the node with index `place`.
-    pub(super) fn node_memory(self, place: usize) -> [PageCount; 2] {
-        let zones = self.0.state.node_zones(place).iter();
-        let free = zones.clone().map(|zone| PageCount::new(zone.free_areas.pages())).sum();
-        [zones.map(Zone::managed).sum(), free]
-    }
-
-    fn write_buddyinfo(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let orders = 0..=usize::from(self.0.max_order().get());
-        for (place, node) in self.node_ids().enumerate() {
-            let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
-            for zone in zones.filter(|zone| zone.managed > PageCount::ZERO) {
-                write!(f, "Node {node}, zone {:>8} ", zone.kind.name())?;
-                for blocks in &zone.free_blocks[orders.clone()] {
-                    write!(f, "{blocks:>6} ")?;
-                }
-                writeln!(f)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_fallback_lists(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for node in self.node_ids() {
-            write!(f, "Fallback order for Node {node}: ")?;
-            let mut written = Ok(());
-            self.0.fallback_order(node, |next| written = written.and_then(|()| write!(f, "{next} ")));
-            written?;
-            writeln!(f)?;
-        }
-        Ok(())
-    }
-
-    fn write_vmstat(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allocator = self.0;
-        writeln!(f, "nr_free_pages {}", allocator.accounting().free)?;
-        locality(f, &allocator.locality(), NUMA, "")?;
-        let (mut allocated, mut reclaimed) = ([PageCount::ZERO; 3], [PageCount::ZERO; 3]);
-        for node in allocator.nodes() {
-            allocated.iter_mut().zip(node.allocated).for_each(|(sum, more)| *sum = sum.plus(more));
-            reclaimed.iter_mut().zip(node.reclaimed).for_each(|(sum, more)| *sum = sum.plus(more));
-        }
-        let pages = ALLOCATED.iter().zip(allocated).chain(RECLAIMED.iter().zip(reclaimed));
-        for (name, pages) in pages {
-            writeln!(f, "{name} {pages}")?;
-        }
-        let events = allocator.events();
-        for (name, count) in [
-            ("pageoutrun", events.background_rounds),
-            ("allocstall", events.direct_stalls),
-            ("zone_reclaim_success", events.node_reclaim_success),
-            ("zone_reclaim_failed", events.node_reclaim_some),
-            ("zonal_node_reclaim_no_scan", events.node_reclaim_no_scan),
-            ("zonal_node_reclaim_full", events.node_reclaim_full),
-            ("zonal_background_wakes", events.background_wakes),
-            ("zonal_direct_reclaim_ns", events.direct_ns),
-            ("zonal_zones_probed", events.probes),
-            ("zonal_full_bits_set", events.marks),
-            ("zonal_full_bits_cleared_early", events.early_clears),
-            ("zonal_zonelist_cache_wipes", events.wipes),
-            ("zonal_pageset_refills", events.refills),
-            ("zonal_pageset_drains", events.drains),
-            ("zonal_pageset_remote_drains", events.remote_drains),
-            ("zonal_frames_retired", events.retired),
-            ("zonal_poison_found", events.poison_found),
-            ("zonal_failures", events.failures),
-        ] {
-            writeln!(f, "{name} {count}")?;
-        }
-        Ok(())
-    }
-}
-
-impl PagesetSnapshot {
-    /// Returns the pagesets that one CPU has for two parts of a zone, joined into one.
-    pub(super) fn joined(self, part: Self) -> Self {
-        let limits = PagesetLimits {
-            batch: self.limits.batch.max(part.limits.batch),
-            high_min: self.limits.high_min.plus(part.limits.high_min),
-            high_max: self.limits.high_max.plus(part.limits.high_max),
-        };
-        Self {
-            count: self.count.plus(part.count),
-            high: self.high.plus(part.high),
-            limits,
-            refills: self.refills + part.refills,
-            drains: self.drains + part.drains,
-            remote_drains: self.remote_drains + part.remote_drains,
-            ..self
-        }
     }
 }
 

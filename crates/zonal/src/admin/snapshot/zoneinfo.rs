@@ -17,19 +17,22 @@ const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 /// Width of a zone's figure names.
 const NAME_WIDTH: usize = 8;
 
-pub(super) struct ZoneInfo<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);
-
-impl<P: Platform> fmt::Display for ZoneInfo<'_, '_, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for place in 0..self.0.0.state.nodes.len() {
+impl<P: Platform> Snapshot<'_, '_, P> {
+    /// Writes the sections of all zones.
+    pub(super) fn write_zoneinfo(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, node) in self.0.nodes().enumerate() {
             let mut node_shown = false;
             for name in KINDS {
                 let kind = ZoneKind::ALL.into_iter().find(|kind| kind.name() == name);
-                let zone = kind.and_then(|kind| self.0.zone(place, kind));
-                writeln!(f, "Node {}, zone {name:>NAME_WIDTH$}", self.0.0.state.nodes[place].id)?;
+                let zone = kind.and_then(|kind| self.zone(place, kind));
+                writeln!(f, "Node {}, zone {name:>NAME_WIDTH$}", node.id)?;
                 if zone.is_some_and(|zone| zone.managed > PageCount::ZERO) && !node_shown {
                     node_shown = true;
-                    self.node(f, place)?;
+                    writeln!(f, "  per-node stats")?;
+                    let reclaimed = RECLAIMED.iter().zip(node.reclaimed);
+                    for (name, pages) in ALLOCATED.iter().zip(node.allocated).chain(reclaimed) {
+                        writeln!(f, "      {name} {pages}")?;
+                    }
                 }
                 pages(f, zone.as_ref())?;
                 if let Some(zone) = zone {
@@ -39,27 +42,13 @@ impl<P: Platform> fmt::Display for ZoneInfo<'_, '_, P> {
         }
         Ok(())
     }
-}
-
-impl<P: Platform> ZoneInfo<'_, '_, P> {
-    fn node(&self, f: &mut fmt::Formatter<'_>, place: usize) -> fmt::Result {
-        writeln!(f, "  per-node stats")?;
-        let Some(node) = self.0.0.nodes().nth(place) else { return Ok(()) };
-        for (name, pages) in ALLOCATED.iter().zip(node.allocated) {
-            writeln!(f, "      {name} {pages}")?;
-        }
-        for (name, pages) in RECLAIMED.iter().zip(node.reclaimed) {
-            writeln!(f, "      {name} {pages}")?;
-        }
-        Ok(())
-    }
 
     /// Writes the figures that Linux shows only for populated zones.
-    fn populated(&self, f: &mut fmt::Formatter<'_>, place: usize, zone: &ZoneSnapshot) -> fmt::Result {
+    fn populated(self, f: &mut fmt::Formatter<'_>, place: usize, zone: &ZoneSnapshot) -> fmt::Result {
         writeln!(f, "      {:<12} {}", "nr_free_pages", zone.free)?;
         locality(f, &zone.locality, NUMA, "      ")?;
         writeln!(f, "  pagesets")?;
-        for cpu in self.0.online_cpu_infos() {
+        for cpu in self.online_cpu_infos() {
             let pageset = self.pageset(place, zone.kind, cpu);
             writeln!(f, "    cpu: {}", cpu.id)?;
             for (name, pages) in [
@@ -73,15 +62,23 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
             }
             writeln!(f, "  vm stats threshold: {}", zone.stat_threshold)?;
         }
-        writeln!(f, "  node_unreclaimable:  {}", u8::from(self.0.0.state.nodes[place].is_unreclaimable()))?;
+        writeln!(f, "  node_unreclaimable:  {}", u8::from(self.0.state.nodes[place].is_unreclaimable()))?;
         writeln!(f, "  start_pfn:           {}", zone.span.start)
     }
 
-    /// Returns a CPU's pagesets for all parts of a zone, joined into one.
-    fn pageset(&self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
-        let mut parts = self.0.parts(place, kind).map(|part| self.0.0.state.pageset_snapshot(part, cpu));
-        let first = parts.next().expect("a zone that is shown has a part");
-        parts.fold(first, PagesetSnapshot::joined)
+    /// Returns a CPU's pagesets for all parts of a zone, joined into one, as far as they are shown.
+    fn pageset(self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
+        let mut parts = self.parts(place, kind).map(|part| self.0.state.pageset_snapshot(part, cpu));
+        let mut whole = parts.next().expect("a zone that is shown has a part");
+        for part in parts {
+            whole.count = whole.count.plus(part.count);
+            whole.high = whole.high.plus(part.high);
+            let (limits, more) = (&mut whole.limits, part.limits);
+            limits.batch = limits.batch.max(more.batch);
+            limits.high_min = limits.high_min.plus(more.high_min);
+            limits.high_max = limits.high_max.plus(more.high_max);
+        }
+        whole
     }
 }
 
