@@ -164,15 +164,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.alloc_locked(route, request)
     }
 
-    /// Climbs the rungs before the slow path, like [`Self::alloc_routed`], for a request whose steps are reported.
-    #[cold]
-    pub(crate) fn serve_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
-        if let Some(Some(block)) = self.pop_fast(request) {
-            return Ok(Some(block));
-        }
-        self.serve_locked(self.route_to_slot(request), request)
-    }
-
     /// Climbs the rungs after the pop.
     #[inline(never)]
     fn alloc_locked(&self, route: Option<Route<'m, P>>, request: Request<'_>) -> Result<Block, AllocError> {

@@ -115,7 +115,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the zone whose pageset has a block for the request on the current CPU.
-    pub(crate) fn zone_without_scan(&self, request: &Request<'_>) -> Option<&Zone<'m, P>> {
+    pub(super) fn zone_without_scan(&self, request: &Request<'_>) -> Option<&Zone<'m, P>> {
         let cpu = self.current_cpu_info()?;
         if request.flags.order == Order::PAGE
             && request.may_pop_current()

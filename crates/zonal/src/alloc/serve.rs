@@ -25,9 +25,6 @@ use crate::zone::runs::Run;
 use crate::zone::transitions;
 use crate::zone::{CpuInfo, Zone};
 
-/// Number of zones that a request checks which the serving zone serves: the preferred zone and the serving zone.
-const PROBES: u64 = 2;
-
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Marks a popped frame as allocated.
     ///
@@ -126,7 +123,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone.counters().update(&session.zone_diffs, &session, |counts| {
             ZoneItem::of_served(!missed, zone.is_own(cpu)).into_iter().for_each(|item| counts.add(item, 1));
         });
-        session.add_to(|pageset| &pageset.probes, PROBES);
+        session.add_to(|pageset| &pageset.probes, 2); // the preferred zone and this one were checked
         if flags.order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
             self.nodes[usize::from(cpu.node)].note_served_elsewhere();
             session.serve_instead_of(preferred);

@@ -6,6 +6,8 @@
 //! zones and scans a last time. If this scan fails too, the request fails with an error that contains the zones'
 //! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, and `reclaim/mod.rs` reclaims.
 
+use core::cell::RefCell;
+
 use crate::Allocator;
 use crate::config::Faults;
 use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
@@ -15,7 +17,7 @@ use crate::platform::Platform;
 use crate::platform::pressure::PressureKind;
 use crate::platform::steps::{Outcome, Step, ZoneName};
 use crate::platform::tracepoint::Tracepoint;
-use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
+use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN};
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
 use crate::request::{Block, FrameRun, Request};
@@ -58,6 +60,118 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zones.for_each(|zone| sink(self.state.zone_shortage(zone, &context)));
         Ok(())
     }
+
+    /// Calls `each` for every step that `request` would take now on the current CPU, and returns the zone that would
+    /// serve it, or `None` if no zone would without reclaim.
+    ///
+    /// Nothing is allocated, reclaimed or counted, and the turn of an interleaving policy does not advance. Reclaimers
+    /// are asked how much they could free, if the request may wait. What they would free is not known, so an
+    /// explanation continues as if they freed nothing. Other threads can allocate and free between the explanation and
+    /// the request.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Request};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let request = Request::page();
+    /// let served = allocator.explain(&request, |step| println!("{step}"))?;
+    /// // zone Normal of node 0: serves, above `low`
+    /// assert_eq!(served.map(|zone| zone.node), Some(id));
+    /// assert_eq!(allocator.alloc(&request)?.node, id);
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Allocator::alloc`] for a request that no zone may serve.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        mut each: impl FnMut(Step),
+    ) -> Result<Option<ZoneName>, AllocError> {
+        let mut context = self.state.resolve(request, Turn::Upcoming)?;
+        if let Some(zone) = self.state.zone_without_scan(request) {
+            each(Step::Near(ZoneName::of(zone)));
+            return Ok(Some(ZoneName::of(zone)));
+        }
+        let each = RefCell::new(each);
+        let observer = |step| (each.borrow_mut())(step);
+        context.observer = Some(&observer);
+        // The steps of `find` up to reclaim, by scans that change nothing.
+        let (state, mut copy) = (&self.state, BitsCopy::new());
+        let mut scan =
+            |context: &AllocContext<'_>, watermark| state.explain_scan(context, watermark, &mut copy);
+        let mut served = None;
+        for watermark in [Watermark::Low, Watermark::Min] {
+            let mut places = context.first.iter().filter_map(|&node| state.place_of(node));
+            served = served.or_else(|| places.find_map(|target| scan(&context.only_from(target), watermark)));
+        }
+        let served = served.or_else(|| scan(&context, Watermark::Low)).or_else(|| {
+            context.report(Step::BackgroundWoken);
+            scan(&context, Watermark::Min)
+        });
+        if served.is_none() {
+            if context.may_reclaim {
+                context.report(Step::WouldReclaim { has_reclaimable: state.has_reclaimable(&context) });
+            }
+            context.report(Step::PagesetsDrained { frames: state.in_allowed_pagesets(&context) });
+        }
+        Ok(served.map(|zone| ZoneName::of(&state.zones[zone.index()])))
+    }
+
+    /// Allocates one block like [`Allocator::alloc`], and calls `each` for every step of the request.
+    ///
+    /// `each` runs while the request is in progress, so it must not use the allocator. A request that reclaims may report
+    /// its scans many times.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Request};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let mut steps = Vec::new();
+    /// let block = allocator.alloc_explained(&Request::page(), |step| steps.push(step))?;
+    /// assert_eq!(steps.len(), 1); // the pageset of the CPU was refilled
+    /// allocator.free(block.first, block.order)?;
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Allocator::alloc`]. A handler gets [`AllocError::Reentered`] more often, because requests whose steps are
+    /// reported lock the pageset.
+    pub fn alloc_explained(
+        &self,
+        request: &Request<'_>,
+        mut each: impl FnMut(Step),
+    ) -> Result<Block, AllocError> {
+        let served = match self.state.pop_fast(request) {
+            Some(Some(block)) => Some(block),
+            _ => self.state.serve_locked(self.state.route_to_slot(request), request)?,
+        };
+        if let Some(block) = served {
+            each(Step::Near(ZoneName::of(&self.state.zones[block.zone.index()])));
+            return Ok(block);
+        }
+        let each = RefCell::new(each);
+        let observer = |step| (each.borrow_mut())(step);
+        let mut context = self.state.resolve(request, Turn::Next)?;
+        context.observer = Some(&observer);
+        self.state.serve(request, &context)
+    }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -97,7 +211,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.recorded(&context, |_| None).ok_or_else(|| self.failure(&context))
     }
 
-    /// Finds a block. An explanation (`Self::walk_lists`) follows the same steps up to reclaim.
+    /// Finds a block. An explanation ([`Allocator::explain`]) follows the same steps up to reclaim.
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
         // The nodes that the policy prefers, one after the other.
         for watermark in [Watermark::Low, Watermark::Min] {
@@ -125,32 +239,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         self.drain_allowed(context);
         self.scan_last(context)
-    }
-
-    /// Reports the steps of [`Self::find`] up to reclaim, by scans that change nothing, and returns the zone that would serve the
-    /// request.
-    pub(crate) fn walk_lists(&self, context: &AllocContext<'_>) -> Option<ZoneName> {
-        let mut copy = BitsCopy::new();
-        let mut scan =
-            |context: &AllocContext<'_>, watermark| self.explain_scan(context, watermark, &mut copy);
-        for watermark in [Watermark::Low, Watermark::Min] {
-            let mut places = context.first.iter().filter_map(|&node| self.place_of(node));
-            let served = places.find_map(|target| scan(&context.only_from(target), watermark));
-            if served.is_some() {
-                return served.map(|zone| ZoneName::of(&self.zones[zone.index()]));
-            }
-        }
-        let served = scan(context, Watermark::Low).or_else(|| {
-            context.report(Step::BackgroundWoken);
-            scan(context, Watermark::Min)
-        });
-        if served.is_none() {
-            if context.may_reclaim {
-                context.report(Step::WouldReclaim { has_reclaimable: self.has_reclaimable(context) });
-            }
-            context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
-        }
-        served.map(|zone| ZoneName::of(&self.zones[zone.index()]))
     }
 
     /// Reclaims for a request that may do so: first a range if its block is large, then any frames.
@@ -187,11 +275,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn reclaim_and_scan(&self, context: &AllocContext<'_>, most: PageCount) -> Option<Block> {
         let (mut idle, mut left) = (0, most);
         for round in 1..=ROUNDS {
-            let target = reclaim_target(context.flags.order).min(left);
-            if target == PageCount::ZERO {
+            if left == PageCount::ZERO {
                 break;
             }
-            let freed = self.stalling(context, || self.direct_reclaim(context, target));
+            let freed = self.direct_reclaim(context, left);
             left = left.saturating_minus(freed);
             context.report(Step::DirectReclaim { freed });
             idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };

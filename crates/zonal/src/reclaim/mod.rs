@@ -193,11 +193,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Runs direct reclaim for a request, and counts the frames freed and the time that the request stalls.
-    pub(super) fn stalling(
-        &self,
-        context: &AllocContext<'_>,
-        reclaim: impl FnOnce() -> PageCount,
-    ) -> PageCount {
+    fn stalling(&self, context: &AllocContext<'_>, reclaim: impl FnOnce() -> PageCount) -> PageCount {
         let node = &self.nodes[context.target];
         node.cells.stalls.0.begin(self.platform.now());
         let _stalled = Defer(|| node.cells.stalls.0.end(self.platform.now()));
@@ -210,27 +206,31 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Runs one direct reclaim round of up to `target` frames; returns the number of frames freed.
-    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, target: PageCount) -> PageCount {
-        let mut freed = PageCount::ZERO;
-        let in_reach = self.allowed_nodes(context);
-        // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
-        let places = (0..self.nodes.len()).map(|step| (context.target + step) % self.nodes.len());
-        for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
-            let before = freed;
-            for extent in self.extents(place) {
-                if freed < target && extent.zones.iter().any(|zone| context.allows(zone)) {
-                    let target = target.saturating_minus(freed);
-                    let request = ReclaimRequest { target, ..direct_request(context, self.nodes[place].id) };
-                    freed = freed.plus(self.call_reclaimers(&extent, &request));
+    /// Runs one direct reclaim round, which frees about `most` frames or fewer; returns the number of frames freed.
+    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, most: PageCount) -> PageCount {
+        let target = reclaim_target(context.flags.order).min(most);
+        self.stalling(context, || {
+            let mut freed = PageCount::ZERO;
+            let in_reach = self.allowed_nodes(context);
+            // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
+            let places = (0..self.nodes.len()).map(|step| (context.target + step) % self.nodes.len());
+            for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
+                let before = freed;
+                for extent in self.extents(place) {
+                    if freed < target && extent.zones.iter().any(|zone| context.allows(zone)) {
+                        let target = target.saturating_minus(freed);
+                        let request =
+                            ReclaimRequest { target, ..direct_request(context, self.nodes[place].id) };
+                        freed = freed.plus(self.call_reclaimers(&extent, &request));
+                    }
+                }
+                self.note_direct(place, context, freed.saturating_minus(before));
+                if freed >= target {
+                    break;
                 }
             }
-            self.note_direct(place, context, freed.saturating_minus(before));
-            if freed >= target {
-                break;
-            }
-        }
-        freed
+            freed
+        })
     }
 
     /// Runs direct reclaim of an extent for `request`; returns the number of frames freed, which may be outside its range.
@@ -368,7 +368,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 /// Returns the number of frames that a reclaim round for an `order` block should free.
-pub(crate) fn reclaim_target(order: Order) -> PageCount {
+fn reclaim_target(order: Order) -> PageCount {
     order.pages().max(TARGET_MIN)
 }
 
