@@ -67,7 +67,7 @@ const LAYERS: [Layers; 19] = [
         ],
         circles: &[
             Circle {
-                files: &["settings.rs", "settings/table.rs", "settings/field.rs", "settings/named_rule.rs"],
+                files: &["settings.rs", "settings/table.rs", "settings/named_rule.rs"],
                 why: "the table of settings, and the types that are made from it and stand in it",
             },
             Circle {
