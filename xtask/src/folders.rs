@@ -84,10 +84,6 @@ const LAYERS: [Layers; 19] = [
                 files: &["buddy/mod.rs", "buddy/active_block.rs"],
                 why: "the buddy and its active block",
             },
-            Circle {
-                files: &["admin/snapshot/text.rs", "admin/snapshot/zoneinfo.rs"],
-                why: "a snapshot as text and each of its files",
-            },
         ],
         by_file: true,
     },

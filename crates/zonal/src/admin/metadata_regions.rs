@@ -120,7 +120,7 @@ fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: u
         let copy = &list.copies[at];
         holds(copy.entries, address)
             || holds(copy.nodes, address)
-            || copy.within.iter().any(|within| holds(within, address))
+            || copy.within.iter().any(|within| holds(*within, address))
     };
     let full = &list.full;
     first([

@@ -284,7 +284,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Serves every free that [`Self::push_fast`] does not serve.
     #[inline(never)]
     fn free_routed(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some((zone, slot)) = self.route_of_free(first, order) else {
+        let cpu = self.current_cpu_info();
+        let Some((zone, slot)) = self.route_of_free(cpu, first, order) else {
             return Err(FreeError::NotManaged(first));
         };
         let frame = zone.offset(first);
@@ -298,7 +299,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         };
         let Some(kind) = claimed else { return self.refuse_free(zone, first, order) };
         let block = FreedBlock { zone: zone.id, frame, order, kind };
-        if let Some((cpu, slot)) = slot
+        if let (Some(cpu), Some(slot)) = (cpu, slot)
             && self.push_routed(zone, cpu, slot, block)
         {
             return Ok(());

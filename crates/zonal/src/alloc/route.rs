@@ -268,18 +268,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(&self.zones[zone.index()])
     }
 
-    /// Returns the zone whose span holds `first`, with the current CPU and its slot of the zone for a single frame, or its slot
-    /// for a larger block, if one committing step may push the block; `None` if no zone spans the frame.
+    /// Returns the zone whose span holds `first` and, if one committing step may push the block, the CPU's slot: for a single
+    /// frame that of the zone. Returns `None` if no zone spans the frame.
     ///
     /// The zone of the CPU's slot, whose single frames take another way, and the nearest zone of its cpuset are found without a
     /// search.
     #[inline(always)]
     pub(super) fn route_of_free(
         &self,
+        cpu: Option<CpuInfo>,
         first: Pfn,
         order: Order,
-    ) -> Option<(&Zone<'m, P>, Option<(CpuInfo, &'m PagesetSlot<'m, P>)>)> {
-        let Some(cpu) = self.current_cpu_info() else {
+    ) -> Option<(&Zone<'m, P>, Option<&'m PagesetSlot<'m, P>>)> {
+        let Some(cpu) = cpu else {
             return Some((self.zone_of(first)?, None));
         };
         let spans = |zone: &&Zone<'m, P>| zone.span.contains_frame(first);
@@ -288,10 +289,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let slot = self.slots.of(cpu.id).filter(|slot| slot.slots_at != 0);
             let zone = slot.map(|slot| &self.zones[slot.zone.index()]).filter(spans);
             let zone = zone.or_else(|| self.zone_of(first))?;
-            return Some((zone, slot.map(|slot| (cpu, slot))));
+            return Some((zone, slot));
         }
         let nearest = self.nearest.last_zone(cpu.index).and_then(|zone| self.zones.get(zone.index()));
         let zone = nearest.filter(spans).or_else(|| self.zone_of(first))?;
-        Some((zone, self.slot_beside(zone, cpu).map(|slot| (cpu, slot))))
+        Some((zone, self.slot_beside(zone, cpu)))
     }
 }

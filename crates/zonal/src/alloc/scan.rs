@@ -153,7 +153,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Counts a block that `preferred` should have served, in the CPU's counter difference if its pageset can be
     /// locked.
-    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: CpuInfo) {
+    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: CpuInfo) {
         match self.own_pageset_still(preferred, cpu) {
             Some(guard) => {
                 preferred.counters().add(&guard.zone_diffs, ZoneItem::NumaForeign, 1, &guard);
@@ -258,7 +258,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             if self.context.strict && zone.node != self.context.target {
                 return Ok(None); // the zones of the target come first in its list
             }
-            if !self.context.below.is_some() || self.context.allows(zone) {
+            if self.context.below.is_none() || self.context.allows(zone) {
                 return Ok(Some((position, zone)));
             }
             self.report(zone, Outcome::NotAllowed(Exclusion::AddressLimit));
@@ -339,7 +339,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             Some(outcome) => {
                 let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
                 let is_on = self.state.shared.zonelist_cache() == ZonelistCache::On;
-                if lasting && is_on && !self.context.below.is_some() {
+                if lasting && is_on && self.context.below.is_none() {
                     self.note_failed_reclaim(zone, outcome);
                 }
                 lasting

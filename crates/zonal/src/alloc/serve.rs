@@ -248,6 +248,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 && context.has_block_in_reach(zone)
     }
 
+    /// Counts which zone served a request for a range.
+    pub(crate) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
+        let zone = &self.zones[served.index()];
+        let preferred = self.find_in_zones(context, Some).unwrap_or(zone);
+        context.count_beside_pagesets(zone, preferred);
+        if zone.node != preferred.node {
+            self.count_foreign(preferred, context.cpu);
+        }
+    }
+
     /// Returns the stack that caches blocks for a request; `None` if pagesets cannot serve it.
     fn cached_for(&self, context: &AllocContext<'_>) -> Option<StackId> {
         let is_kept = |stack: &StackId| context.is_block() && !stack.is_middle();
@@ -416,8 +426,14 @@ impl AllocContext<'_> {
         self.interleaved && self.target == zone.node
     }
 
+    /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
+    pub(super) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        let limit = self.below.filter(|&limit| limit < zone.span.end());
+        limit.is_none_or(|limit| zone.free_areas.has_block_below(self.flags.order, zone.frames_below(limit)))
+    }
+
     /// Counts which zone and node served the request from the buddy or by range.
-    pub(crate) fn count_beside_pagesets<P: Platform>(&self, zone: &Zone<'_, P>, preferred: &Zone<'_, P>) {
+    fn count_beside_pagesets<P: Platform>(&self, zone: &Zone<'_, P>, preferred: &Zone<'_, P>) {
         // The scan counts `NumaForeign` for `preferred`, the first zone that could have served the block.
         let items = ZoneItem::of_served(preferred.node == zone.node, self.from == zone.node);
         let hit = self.is_interleave_hit(zone).then_some(ZoneItem::InterleaveHit);

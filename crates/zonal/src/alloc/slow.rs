@@ -6,7 +6,7 @@
 //! zones and scans a last time. If this scan fails too, the request fails with an error that contains the zones'
 //! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, and `reclaim/mod.rs` reclaims.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 
 use crate::Allocator;
 use crate::config::Faults;
@@ -204,7 +204,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Fails a request as if no allowed zone could serve it, if fault injection refuses it.
     #[cold]
     fn refuse(&self, request: &Request<'_>) -> Result<(), AllocError> {
-        if !self.config.faults.refuse(self.shared.next_request()) {
+        let number = self.shared.next_request();
+        let refuses = match self.config.faults {
+            Faults::None => false,
+            Faults::EveryNth(nth) => number.is_multiple_of(nth.get()),
+            Faults::Random { seed, one_in } => mixed(seed ^ mixed(number)).is_multiple_of(one_in.get()),
+        };
+        if !refuses {
             return Ok(());
         }
         let context = self.resolve(request, Turn::Next)?;
@@ -311,7 +317,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let is_first = node.want_background(&self.platform);
             self.nodes[context.target].events.add(Event::BackgroundWakes, is_first.into());
             // What other processes can free does not depend on what this one does or has freed.
-            if is_first || P::IS_SHARED && self.process != 0 {
+            if is_first || self.process != 0 {
                 self.platform.wake_background_reclaim(node.id);
             }
         }
@@ -319,21 +325,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
     pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
-        if context.may_reclaim {
-            self.ask_others_to_drain();
+        if context.may_reclaim && self.process != 0 {
+            self.platform.drain_others(); // waits a moment for them
         }
         if context.observer.is_some() {
             context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
         }
         for zone in self.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
-        }
-    }
-
-    /// Asks the other processes that share the allocator to drain their pagesets, and waits a moment for them.
-    pub(crate) fn ask_others_to_drain(&self) {
-        if P::IS_SHARED && self.process != 0 {
-            self.platform.drain_others();
         }
     }
 
@@ -376,7 +375,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let zone = self.zone_shortage(zone, context);
             sum.zones += 1;
-            sum.verdicts.add(zone.verdict);
+            *match zone.verdict {
+                Verdict::NoMemory => &mut sum.verdicts.no_memory,
+                Verdict::BelowMin { .. } => &mut sum.verdicts.below_min,
+                Verdict::Reserved { .. } => &mut sum.verdicts.reserved,
+                Verdict::NoBlock => &mut sum.verdicts.no_block,
+                Verdict::WouldServe => &mut sum.verdicts.would_serve,
+            } += 1;
             sum.largest = sum.largest.max(zone.largest);
             sum.free = sum.free.plus(zone.free);
             sum.min = sum.min.plus(zone.min);
@@ -419,6 +424,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
+impl AllocContext<'_> {
+    /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
+    fn only_from(&self, target: usize) -> Self {
+        Self { target, strict: true, may_reclaim: false, ranges_ignored: Cell::new(false), ..*self }
+    }
+}
+
 /// Returns why a zone that was tried did not serve; [`Outcome::Lost`] if it seems to have a block.
 ///
 /// Applies the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) to the
@@ -441,4 +453,11 @@ pub(super) fn why_failed<P: Platform>(
     } else {
         Outcome::Lost
     }
+}
+
+/// Mixes `x` with the finaliser of splitmix64, so that every bit of the result depends on every bit of `x`.
+const fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }

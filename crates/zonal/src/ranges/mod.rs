@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
+use crate::units::{Order, PageCount, PageKind, Pfn};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
@@ -48,7 +48,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
         if !self.state.take_exactly(zone, run, kind) {
-            self.state.ask_others_to_drain();
+            if self.state.process != 0 {
+                self.state.platform.drain_others(); // waits a moment for them
+            }
             self.state.drain_zone(zone);
             if !self.state.take_exactly(zone, run, kind) {
                 let found = self.state.used_blocks(zone, &range).next();
@@ -129,16 +131,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts which zone served a request for a range.
-    pub(super) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
-        let zone = &self.zones[served.index()];
-        let preferred = self.find_in_zones(context, Some).unwrap_or(zone);
-        context.count_beside_pagesets(zone, preferred);
-        if zone.node != preferred.node {
-            self.count_foreign(preferred, context.cpu);
-        }
-    }
-
     /// Counts a failed request for a range, and returns its error.
     #[cold]
     fn not_contiguous(&self, context: &AllocContext<'_>) -> AllocError {

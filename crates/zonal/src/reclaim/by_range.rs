@@ -86,7 +86,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn reclaim_run(&self, context: &AllocContext<'_>) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
         // A claim of a range would outlive its process if several share the allocator.
-        if !context.may_reclaim || (P::IS_SHARED && self.process != 0) {
+        if !context.may_reclaim || self.process != 0 {
             return Err(evicted);
         }
         let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, &mut evicted));

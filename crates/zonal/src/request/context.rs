@@ -83,23 +83,12 @@ impl<'r> AllocContext<'r> {
         }
     }
 
-    /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
-    pub(crate) fn only_from(&self, target: usize) -> Self {
-        Self { target, strict: true, may_reclaim: false, ranges_ignored: Cell::new(false), ..*self }
-    }
-
     /// Returns the nodes that may serve the request; `None` means all nodes.
     #[inline]
     pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
         let other = self.bound.and(self.cpuset);
         Some(AllowedNodes::new(first, other))
-    }
-
-    /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
-    pub(crate) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        let limit = self.below.filter(|&limit| limit < zone.span.end());
-        limit.is_none_or(|limit| zone.free_areas.has_block_below(self.flags.order, zone.frames_below(limit)))
     }
 }
 

@@ -160,11 +160,6 @@ impl<P: Platform> Turns<P> {
         NonZeroU32::new(self.last[cpu.index() % TURN_CELLS].0.load(Relaxed)).map(NodeTurn)
     }
 
-    #[inline]
-    fn set_last(&self, cpu: CpuId, turn: NodeTurn) {
-        self.last[cpu.index() % TURN_CELLS].0.store(turn.0.get(), Relaxed);
-    }
-
     /// Returns the next usable node of `nodes` after `after` in cyclic order; `after` itself comes last.
     #[inline]
     fn node_after(
@@ -380,7 +375,7 @@ impl<P: Platform> RequestPolicy for Policy<'_, P> {
 
     fn use_turn(&self, cpu: CpuId, turn: NodeTurn) {
         if let Some(turns) = &self.turns {
-            turns.set_last(cpu, turn);
+            turns.last[cpu.index() % TURN_CELLS].0.store(turn.0.get(), Relaxed); // relaxed: as in `Turns::last`
         }
     }
 }
