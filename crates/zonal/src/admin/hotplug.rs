@@ -113,8 +113,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Takes frames offline after it has emptied the range: frees the frames of reclaimers, and calls `mover` for each
     /// block or run that is then still in use.
     ///
-    /// `mover` moves the contents elsewhere and frees the frames, or leaves them; see [`Fence::vacate`](crate::Fence::vacate). Frames of the
-    /// range that are freed meanwhile are not allocated again. Linux: `offline_pages`.
+    /// `mover` moves the contents elsewhere and frees the frames, or leaves them; see
+    /// [`Fence::vacate`](crate::Fence::vacate). Frames of the range that are freed meanwhile are not allocated again. Linux:
+    /// `offline_pages`.
     ///
     /// ```
     /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};

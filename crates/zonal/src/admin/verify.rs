@@ -139,7 +139,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone.free_areas.verify().map_err(|_| Fault::Buddy)?;
         let managed = zone.managed();
         let free = PageCount::new(zone.free_areas.pages());
-        verify_holders(zone)?;
+        if zone.holders().are_kept() {
+            // Processes share the allocator. The frames without a holder are those in the buddy.
+            for frame in zone.offsets().map(|frame| frame as u32) {
+                let holder = zone.holders().of(frame);
+                let is_held = !matches!(holder, Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
+                let is_free = zone.free_areas.count_free(frame, 1) != 0;
+                let is_managed = zone.frames.state(frame) != FrameState::NotManaged;
+                if is_held == is_free && is_managed || is_held && !zone.holders().is_touched(frame) {
+                    return Err(Fault::FrameTwice(zone.pfn(frame)));
+                }
+            }
+        }
         let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter { of: Counted::Free, counter, found: free });
@@ -301,23 +312,6 @@ fn check_none_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(
     }
     let first = run.map(|frame| frame as u32).find(|&frame| zone.free_areas.count_free(frame, 1) != 0);
     Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
-}
-
-/// Checks that the frames without a holder are those in the buddy, if processes share the allocator.
-fn verify_holders<P: Platform>(zone: &Zone<'_, P>) -> Result<(), Fault> {
-    if !zone.holders().are_kept() {
-        return Ok(());
-    }
-    for frame in zone.offsets().map(|frame| frame as u32) {
-        let is_held =
-            !matches!(zone.holders().of(frame), Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
-        let is_free = zone.free_areas.count_free(frame, 1) != 0;
-        let is_managed = zone.frames.state(frame) != FrameState::NotManaged;
-        if is_held == is_free && is_managed || is_held && !zone.holders().is_touched(frame) {
-            return Err(Fault::FrameTwice(zone.pfn(frame)));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

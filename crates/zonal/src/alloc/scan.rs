@@ -331,22 +331,6 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.cache == CacheUse::Active && self.bits.is_some_and(is_set)
     }
 
-    /// Whether the present form sets the full bit of the current zone. Records failed node reclaim.
-    fn lasts(&self, zone: &Zone<'_, P>, position: usize) -> bool {
-        match self.reclaimed {
-            None => true,
-            Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
-            Some(outcome) => {
-                let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
-                let is_on = self.state.shared.zonelist_cache() == ZonelistCache::On;
-                if lasting && is_on && self.context.below.is_none() {
-                    self.note_failed_reclaim(zone, outcome);
-                }
-                lasting
-            }
-        }
-    }
-
     /// Records for `zone` and the node's lower zones that node reclaim failed.
     ///
     /// The scan reaches the lower zones next. Because reclaim covered the whole node, it need not be repeated for them.
@@ -447,7 +431,19 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
 
     fn mark_full(&mut self) {
         let Some((position, zone)) = self.current else { return };
-        let sets = self.purpose == Purpose::Explain || self.form.is_some() || self.lasts(zone, position);
+        let sets = match self.reclaimed {
+            _ if self.purpose == Purpose::Explain || self.form.is_some() => true,
+            None => true,
+            Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
+            Some(outcome) => {
+                let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
+                let is_on = self.state.shared.zonelist_cache() == ZonelistCache::On;
+                if lasting && is_on && self.context.below.is_none() {
+                    self.note_failed_reclaim(zone, outcome);
+                }
+                lasting
+            }
+        };
         let Some(bits) = self.bits.filter(|_| sets) else { return };
         if self.purpose == Purpose::Explain {
             bits[position / 64].fetch_or(1 << (position % 64), Relaxed); // relaxed: a copy

@@ -336,7 +336,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Under [`InvalidFree::Checked`](crate::config::InvalidFree::Checked), racing frees may have listed an allocated
     /// block as free. With poisoning, the contents may have changed.
-    pub(crate) fn is_unused(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
+    fn is_unused(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
         if zone.frames.state(frame) != FrameState::Free {
             self.note_invalid(zone, frame, order);
             return false;
@@ -345,12 +345,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees frames that left the buddy, were counted as allocated, and are not needed.
-    pub(crate) fn return_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
+    fn return_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
         self.nodes[zone.node].counters.add_total(kind.item(), -(run.count as i64));
         for (frame, order) in run.blocks(max) {
             zone.frames.set(frame, FrameState::Cached(order));
             self.merge(zone, frame, order);
         }
+    }
+
+    /// Marks a run that left the buddy as allocated. If poison or a state shows that some of its frames cannot be
+    /// allocated, retires these, frees the others and returns `false`.
+    pub(crate) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
+        self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
+        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        let is_unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
+        if checks && run.frames().filter(is_unused).count() as u64 != run.count {
+            for first in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
+                self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
+            }
+            return false;
+        }
+        zone.frames.mark_run(run, self.config.max_order, kind);
+        true
     }
 
     /// Marks a block that was removed from a pageset or the buddy as allocated; returns `false` if it is retired

@@ -12,7 +12,6 @@ pub use retire::Retirement;
 
 use crate::Allocator;
 use crate::buddy::ranges::Sought;
-use crate::config::InvalidFree;
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
@@ -198,22 +197,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return false;
         }
         self.mark_taken(zone, run, kind)
-    }
-
-    /// Marks a run that left the buddy as allocated. If poison or a state shows that some of its frames cannot be
-    /// allocated, retires these, frees the others and returns `false`.
-    pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
-        let is_unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
-        if checks && run.frames().filter(is_unused).count() as u64 != run.count {
-            for first in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
-                self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
-            }
-            return false;
-        }
-        zone.frames.mark_run(run, self.config.max_order, kind);
-        true
     }
 
     /// Returns the blocks in a zone's range that are not free, ascending.

@@ -47,14 +47,7 @@ struct Claim<'a, 'm, P: Platform> {
     held: u64,
 }
 
-impl<'a, 'm, P: Platform> Claim<'a, 'm, P> {
-    fn begin(state: &'a MachineState<'m, P>, zone: &'m Zone<'m, P>, run: Run) -> Option<Self> {
-        let slot = zone.begin_claim(run)?;
-        let mut claim = Self { state, zone, run, slot, held: 0 };
-        claim.extend();
-        Some(claim)
-    }
-
+impl<P: Platform> Claim<'_, '_, P> {
     /// Adds the frames that are free now.
     fn extend(&mut self) {
         let taken = self.zone.claim_free(self.run);
@@ -164,7 +157,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 return Break(None);
             }
         }
-        let Some(mut claim) = Claim::begin(self, zone, run) else { return Continue(()) };
+        let Some(slot) = zone.begin_claim(run) else { return Continue(()) };
+        let mut claim = Claim { state: self, zone, run, slot, held: 0 };
+        claim.extend();
         for _ in 0..IDLE_ROUNDS {
             if claim.missing() == PageCount::ZERO {
                 break;
