@@ -26,7 +26,6 @@ use crate::zone::{CpuInfo, Zone};
 mod display;
 mod files;
 mod text;
-mod zoneinfo;
 
 pub use text::Snapshot;
 

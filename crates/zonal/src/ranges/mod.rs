@@ -121,8 +121,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
             });
             frames.map(|frames| (frames.zone, frames))
         };
-        let frames = self.state.recorded(&context, find);
-        let frames = frames.ok_or_else(|| self.state.not_contiguous(&context))?;
+        let Some(frames) = self.state.recorded(&context, find) else {
+            self.state.note_refusal(&context);
+            let mut longest = 0;
+            let _ = self.state.find_in_zones(&context, |zone| {
+                let start = u64::from(zone.offset(zone.span.start));
+                let (mut at, end) = (start, self.state.reach(zone, &context));
+                while at < end {
+                    let free = zone.free_areas.same_until(at, end, Sought::Free);
+                    longest = longest.max(free - at);
+                    at = zone.free_areas.same_until(free, end, Sought::Used);
+                }
+                None::<()>
+            });
+            let (longest, ranges_ignored) = (PageCount::new(longest), context.ranges_ignored.get());
+            return Err(AllocError::NotContiguous { count, longest, ranges_ignored });
+        };
         self.state.count_contiguous(&context, frames.zone);
         self.state.zero_new(Some(request), frames.range.start, count);
         Ok(frames)
@@ -130,24 +144,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts a failed request for a range, and returns its error.
-    #[cold]
-    fn not_contiguous(&self, context: &AllocContext<'_>) -> AllocError {
-        self.note_refusal(context);
-        let mut longest = 0;
-        let _ = self.find_in_zones(context, |zone| {
-            let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
-            while at < end {
-                let free = zone.free_areas.same_until(at, end, Sought::Free);
-                longest = longest.max(free - at);
-                at = zone.free_areas.same_until(free, end, Sought::Used);
-            }
-            None::<()>
-        });
-        let (count, ranges_ignored) = (context.count, context.ranges_ignored.get());
-        AllocError::NotContiguous { count, longest: PageCount::new(longest), ranges_ignored }
-    }
-
     /// Allocates free frames from the first allowed zone that has so many and stays above its watermark `min`.
     fn find_frames(&self, context: &AllocContext<'_>) -> Option<FrameRun> {
         let count = context.count;

@@ -82,46 +82,38 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if !context.may_reclaim || self.process != 0 {
             return Err(evicted);
         }
-        let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, &mut evicted));
-        run.ok_or(evicted)
-    }
-
-    /// Empties windows of a zone until one can be allocated.
-    fn reclaim_run_of(
-        &self,
-        zone: &'m Zone<'m, P>,
-        context: &AllocContext<'_>,
-        evicted: &mut PageCount,
-    ) -> Option<FrameRun> {
         let most = PageCount::new(context.count.get().saturating_mul(2));
-        let mut tried = [None; WINDOW_TRIES];
-        let (mut at, mut searches, mut waits) = (0, 0, 0);
-        while at < if context.flags.may_retry() { WINDOW_TRIES } else { 1 } {
-            if context.ranges_ignored.get() {
-                return None;
-            }
-            let left = most.saturating_minus(*evicted);
-            let beside_others = zone.is_reclaimed();
-            let Some(run) = self.cheapest_window(zone, context, left, &tried[..at]) else {
-                // Another thread's reclaim may have frames of all windows that it is about to free.
-                if searches == IDLE_ROUNDS || !beside_others && !zone.is_reclaimed() {
+        let run = self.find_in_zones(context, |zone| {
+            let mut tried = [None; WINDOW_TRIES];
+            let (mut at, mut searches, mut waits) = (0, 0, 0);
+            while at < if context.flags.may_retry() { WINDOW_TRIES } else { 1 } {
+                if context.ranges_ignored.get() {
                     return None;
                 }
-                searches += 1;
-                while waits < WAIT_ROUNDS && zone.is_reclaimed() {
-                    self.platform.relax(waits);
-                    waits += 1;
+                let left = most.saturating_minus(evicted);
+                let beside_others = zone.is_reclaimed();
+                let Some(run) = self.cheapest_window(zone, context, left, &tried[..at]) else {
+                    // Another thread's reclaim may have frames of all windows that it is about to free.
+                    if searches == IDLE_ROUNDS || !beside_others && !zone.is_reclaimed() {
+                        return None;
+                    }
+                    searches += 1;
+                    while waits < WAIT_ROUNDS && zone.is_reclaimed() {
+                        self.platform.relax(waits);
+                        waits += 1;
+                    }
+                    self.drain_zone(zone);
+                    continue;
+                };
+                tried[at] = Some(run);
+                at += 1;
+                if let Break(ended) = self.empty(zone, run, context, most, &mut evicted) {
+                    return ended;
                 }
-                self.drain_zone(zone);
-                continue;
-            };
-            tried[at] = Some(run);
-            at += 1;
-            if let Break(ended) = self.empty(zone, run, context, most, evicted) {
-                return ended;
             }
-        }
-        None
+            None
+        });
+        run.ok_or(evicted)
     }
 
     /// Empties a window with the reclaimers and allocates it. Continues if some of its frames are still in use, and ends

@@ -3,8 +3,7 @@
 //! Written to a folder, the files form a captured machine: they contain all the information that tools read from a
 //! Linux machine.
 //!
-//! Related files: `admin/snapshot/text.rs` defines the texts, and the other files of this folder contain one format
-//! each.
+//! Related file: `admin/snapshot/text.rs` defines the texts.
 
 use core::fmt;
 

@@ -4,16 +4,22 @@
 //! Linux, the figures are consistent only if no thread allocates or frees meanwhile. Linux has at most one zone of a
 //! kind on a node. If the allocator has several such zones, called *parts* here, the texts show them as one zone.
 //!
-//! Related files: the other files of this folder contain one format each.
+//! Related files: `admin/snapshot/files.rs` writes the texts as files.
 
 use core::fmt;
 
-use super::{Locality, ZoneSnapshot};
+use super::{Locality, PagesetSnapshot, ZoneSnapshot};
 use crate::Allocator;
 use crate::machine::FrameRange;
 use crate::platform::Platform;
+use crate::rules::watermarks::Watermarks;
 use crate::units::{NodeId, PageCount, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
+
+/// Kinds of zone in Linux's order. The allocator has no zones of the last kind.
+const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
+/// Width of a zone's figure names.
+const NAME_WIDTH: usize = 8;
 
 /// The state of an allocator, ready to be printed in the formats of Linux.
 ///
@@ -45,10 +51,33 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// Returns `/proc/zoneinfo`: watermarks, reserves, counters and pagesets of each zone, in frames.
     ///
-    /// The text includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
+    /// Each node's first section with frames also contains the node's figures. Sections without frames contain only sizes and
+    /// watermarks, all of which are zero. The text includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
     #[must_use]
     pub fn zoneinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
-        Text(move |f| self.write_zoneinfo(f))
+        Text(move |f| {
+            for (place, node) in self.0.nodes().enumerate() {
+                let mut node_shown = false;
+                for name in KINDS {
+                    let kind = ZoneKind::ALL.into_iter().find(|kind| kind.name() == name);
+                    let zone = kind.and_then(|kind| self.zone(place, kind));
+                    writeln!(f, "Node {}, zone {name:>NAME_WIDTH$}", node.id)?;
+                    if zone.is_some_and(|zone| zone.managed > PageCount::ZERO) && !node_shown {
+                        node_shown = true;
+                        writeln!(f, "  per-node stats")?;
+                        let reclaimed = RECLAIMED.iter().zip(node.reclaimed);
+                        for (name, pages) in ALLOCATED.iter().zip(node.allocated).chain(reclaimed) {
+                            writeln!(f, "      {name} {pages}")?;
+                        }
+                    }
+                    pages(f, zone.as_ref())?;
+                    if let Some(zone) = zone {
+                        self.populated(f, place, &zone)?;
+                    }
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Returns `/proc/buddyinfo`: the free blocks of each zone by order, from 0 to the maximum order.
@@ -153,17 +182,77 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     }
 
     /// Returns the zones of one kind on the node with index `place`, which the texts show as one zone.
-    pub(super) fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
+    fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
         self.0.state.node_zones(place).iter().filter(move |zone| zone.kind == kind)
     }
 
     /// Returns the zones of one kind on the node with index `place`, joined into one.
-    pub(super) fn zone(self, place: usize, kind: ZoneKind) -> Option<ZoneSnapshot> {
+    fn zone(self, place: usize, kind: ZoneKind) -> Option<ZoneSnapshot> {
         let mut parts = self.parts(place, kind).map(|part| self.0.state.zone_snapshot(part));
         let mut whole = parts.next()?;
         parts.for_each(|part| whole.join(&part));
         Some(whole)
     }
+
+    /// Writes the figures that Linux shows only for populated zones.
+    fn populated(self, f: &mut fmt::Formatter<'_>, place: usize, zone: &ZoneSnapshot) -> fmt::Result {
+        writeln!(f, "      {:<12} {}", "nr_free_pages", zone.free)?;
+        locality(f, &zone.locality, NUMA, "      ")?;
+        writeln!(f, "  pagesets")?;
+        for cpu in self.online_cpu_infos() {
+            let pageset = self.pageset(place, zone.kind, cpu);
+            writeln!(f, "    cpu: {}", cpu.id)?;
+            for (name, pages) in [
+                ("count:", pageset.count),
+                ("high:", pageset.high),
+                ("batch:", pageset.limits.batch),
+                ("high_min:", pageset.limits.high_min),
+                ("high_max:", pageset.limits.high_max),
+            ] {
+                writeln!(f, "              {name:<9} {pages}")?;
+            }
+            writeln!(f, "  vm stats threshold: {}", zone.stat_threshold)?;
+        }
+        writeln!(f, "  node_unreclaimable:  {}", u8::from(self.0.state.nodes[place].is_unreclaimable()))?;
+        writeln!(f, "  start_pfn:           {}", zone.span.start)
+    }
+
+    /// Returns a CPU's pagesets for all parts of a zone, joined into one, as far as they are shown.
+    fn pageset(self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
+        let mut parts = self.parts(place, kind).map(|part| self.0.state.pageset_snapshot(part, cpu));
+        let mut whole = parts.next().expect("a zone that is shown has a part");
+        for part in parts {
+            whole.count = whole.count.plus(part.count);
+            whole.high = whole.high.plus(part.high);
+            let (limits, more) = (&mut whole.limits, part.limits);
+            limits.batch = limits.batch.max(more.batch);
+            limits.high_min = limits.high_min.plus(more.high_min);
+            limits.high_max = limits.high_max.plus(more.high_max);
+        }
+        whole
+    }
+}
+
+/// Writes sizes and watermarks of a zone, or zeroes if there is none.
+fn pages(f: &mut fmt::Formatter<'_>, zone: Option<&ZoneSnapshot>) -> fmt::Result {
+    let marks = zone.map_or_else(Watermarks::default, |zone| zone.watermarks);
+    let frames = |figure: fn(&ZoneSnapshot) -> PageCount| zone.map_or(PageCount::ZERO, figure);
+    writeln!(f, "  pages free     {}", frames(|zone| zone.free))?;
+    for (name, pages) in [
+        ("boost", PageCount::ZERO),
+        ("min", marks.min),
+        ("low", marks.low),
+        ("high", marks.high),
+        ("spanned", frames(|zone| zone.span.count)),
+        ("present", frames(|zone| zone.present)),
+        ("managed", frames(|zone| zone.managed)),
+        ("cma", PageCount::ZERO),
+    ] {
+        writeln!(f, "        {name:<NAME_WIDTH$} {pages}")?;
+    }
+    let [dma, dma32, normal, movable] = zone.map_or([PageCount::ZERO; 4], |zone| zone.reserve);
+    // Because there is no device memory, the last column repeats the column before it, as in Linux.
+    writeln!(f, "        protection: ({dma}, {dma32}, {normal}, {movable}, {movable})")
 }
 
 impl ZoneSnapshot {
@@ -194,23 +283,18 @@ impl ZoneSnapshot {
 }
 
 /// Names of the allocated-frame counts, by kind.
-pub(super) const ALLOCATED: [&str; 3] = ["zonal_nr_user", "zonal_nr_cache", "zonal_nr_kernel"];
+const ALLOCATED: [&str; 3] = ["zonal_nr_user", "zonal_nr_cache", "zonal_nr_kernel"];
 /// Names of the counts for frames freed by background, direct and node reclaim.
-pub(super) const RECLAIMED: [&str; 3] = ["pgsteal_kswapd", "pgsteal_direct", "zonal_pgsteal_node_reclaim"];
+const RECLAIMED: [&str; 3] = ["pgsteal_kswapd", "pgsteal_direct", "zonal_pgsteal_node_reclaim"];
 /// Names of the counters for NUMA events, in zones and in the machine.
-pub(super) const NUMA: [&str; 6] =
+const NUMA: [&str; 6] =
     ["numa_hit", "numa_miss", "numa_foreign", "numa_interleave", "numa_local", "numa_other"];
 /// Names of the same counters for nodes.
 const NUMASTAT: [&str; 6] =
     ["numa_hit", "numa_miss", "numa_foreign", "interleave_hit", "local_node", "other_node"];
 
 /// Writes the counters of NUMA events with these names, each line after `indent`.
-pub(super) fn locality(
-    f: &mut fmt::Formatter<'_>,
-    of: &Locality,
-    names: [&str; 6],
-    indent: &str,
-) -> fmt::Result {
+fn locality(f: &mut fmt::Formatter<'_>, of: &Locality, names: [&str; 6], indent: &str) -> fmt::Result {
     let width = if indent.is_empty() { 0 } else { 12 };
     let counts = [of.hit, of.miss, of.foreign, of.interleave_hit, of.local, of.other];
     names.iter().zip(counts).try_for_each(|(name, blocks)| writeln!(f, "{indent}{name:<width$} {blocks}"))
