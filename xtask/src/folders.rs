@@ -67,7 +67,7 @@ const LAYERS: [Layers; 19] = [
         ],
         circles: &[
             Circle {
-                files: &["settings.rs", "settings/table.rs", "settings/field.rs", "settings/named_rule.rs"],
+                files: &["settings.rs", "settings/table.rs", "settings/named_rule.rs"],
                 why: "the table of settings, and the types that are made from it and stand in it",
             },
             Circle {
@@ -83,10 +83,6 @@ const LAYERS: [Layers; 19] = [
             Circle {
                 files: &["buddy/mod.rs", "buddy/active_block.rs"],
                 why: "the buddy and its active block",
-            },
-            Circle {
-                files: &["admin/snapshot/text.rs", "admin/snapshot/zoneinfo.rs"],
-                why: "a snapshot as text and each of its files",
             },
         ],
         by_file: true,

@@ -179,24 +179,6 @@ pub enum Faults {
     },
 }
 
-impl Faults {
-    /// Whether the request with this number is refused.
-    pub(crate) const fn refuse(self, number: u64) -> bool {
-        match self {
-            Self::None => false,
-            Self::EveryNth(nth) => number.is_multiple_of(nth.get()),
-            Self::Random { seed, one_in } => mixed(seed ^ mixed(number)).is_multiple_of(one_in.get()),
-        }
-    }
-}
-
-/// Mixes `x` with the finaliser of splitmix64, so that every bit of the result depends on every bit of `x`.
-const fn mixed(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
-
 /// Past forms of mechanisms that the program links: none by default, and `zonal_history::PAST` has all.
 ///
 /// Without its form, a setting that selects it is refused with [`ConfigError::NotLinked`].

@@ -4,8 +4,6 @@
 //! setting, `config.rs` the same settings as typed fields, and `admin/settings.rs` changes them at run time.
 
 mod at_creation;
-mod excerpt;
-mod field;
 mod named_rule;
 mod table;
 
@@ -14,7 +12,6 @@ use core::ops::RangeInclusive;
 
 use crate::error::ConfigError;
 use crate::units::ZoneKind;
-pub use excerpt::Excerpt;
 pub use named_rule::NamedRule;
 pub(crate) use table::Affects;
 pub use table::Setting;
@@ -259,6 +256,40 @@ impl fmt::Display for SettingValues {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.info().name)
+    }
+}
+
+/// The first bytes of a text that an error quotes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Excerpt {
+    bytes: [u8; Excerpt::BYTES],
+    length: u8,
+    is_cut: bool,
+}
+
+impl Excerpt {
+    const BYTES: usize = 48;
+
+    fn new(text: &str) -> Self {
+        let mut end = text.len().min(Self::BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut bytes = [0; Self::BYTES];
+        bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+        Self { bytes, length: end as u8, is_cut: end < text.len() }
+    }
+
+    fn text(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
+    }
+}
+
+/// Prints the text within one line.
+impl fmt::Display for Excerpt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.text().escape_debug())?;
+        f.write_str(if self.is_cut { "..." } else { "" })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Hotplug: brings CPUs and memory online and offline while allocation continues.
 //!
-//! Related files: after each change, `admin/settings.rs` recomputes the limits, and `admin/rebuild_zonelists.rs`
+//! Related files: `ranges/fences.rs` takes fenced memory offline. After each change, `admin/settings.rs` recomputes the limits, and `admin/rebuild_zonelists.rs`
 //! rebuilds the zonelists.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,9 +10,8 @@ use crate::error::{OnlineError, UsedFrames, ZoneSpan};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
-use crate::ranges::fences::Fence;
 use crate::units::{CpuId, PageCount, Pfn};
-use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::zone::counters::ZoneItem;
 use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
@@ -76,8 +75,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.check_unshared()?;
         let held = self.state.lock_changes();
         let zone = self.state.zone_around(&range)?;
-        if let Some(frame) = self.state.first_not_memory(&range) {
-            return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
+        let mut frame = range.start;
+        while frame < range.end() {
+            let after = self.state.memory.partition_point(|&(start, _)| start <= frame);
+            let around = after.checked_sub(1).map(|at| self.state.memory[at]);
+            let Some(end) = around.map(|(start, count)| start.plus(count)).filter(|&end| end > frame) else {
+                return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
+            };
+            frame = end;
         }
         let is_online = |&frame: &Pfn| zone.frames.state(zone.offset(frame)) != FrameState::NotManaged;
         if let Some(frame) = (range.start.get()..range.end().get()).map(Pfn::new).find(is_online) {
@@ -108,8 +113,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Takes frames offline after it has emptied the range: frees the frames of reclaimers, and calls `mover` for each
     /// block or run that is then still in use.
     ///
-    /// `mover` moves the contents elsewhere and frees the frames, or leaves them; see [`Fence::vacate`]. Frames of the
-    /// range that are freed meanwhile are not allocated again. Linux: `offline_pages`.
+    /// `mover` moves the contents elsewhere and frees the frames, or leaves them; see
+    /// [`Fence::vacate`](crate::Fence::vacate). Frames of the range that are freed meanwhile are not allocated again. Linux:
+    /// `offline_pages`.
     ///
     /// ```
     /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
@@ -173,33 +179,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(OnlineError::EmptyRange(range.start));
         }
         let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]);
-        zone.filter(|zone| zone.span.contains(range)).ok_or_else(|| self.not_in_one_zone(range))
-    }
-
-    #[cold]
-    fn not_in_one_zone(&self, range: &FrameRange) -> OnlineError {
+        if let Some(zone) = zone.filter(|zone| zone.span.contains(range)) {
+            return Ok(zone);
+        }
         let above = self.starts.partition_point(|&(start, _)| start <= range.start);
         let at =
             |place: usize| self.starts.get(place).map(|&(_, zone)| zone_span(&self.zones[usize::from(zone)]));
-        OnlineError::NotInOneZone {
+        Err(OnlineError::NotInOneZone {
             range: *range,
             below: above.checked_sub(1).and_then(at),
             above: at(above),
-        }
-    }
-
-    /// Returns the first frame of a range that was never described as memory.
-    fn first_not_memory(&self, range: &FrameRange) -> Option<Pfn> {
-        let mut from = range.start;
-        while from < range.end() {
-            let after = self.memory.partition_point(|&(start, _)| start <= from);
-            let around = after.checked_sub(1).map(|at| self.memory[at]);
-            match around.map(|(start, count)| start.plus(count)).filter(|&end| end > from) {
-                Some(end) => from = end,
-                None => return Some(from),
-            }
-        }
-        None
+        })
     }
 
     /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
@@ -227,65 +217,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn online_cpus(&self, node: Option<usize>) -> u32 {
         let is_on = |cpu: &CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
         self.cpus.iter().filter(|cpu| is_on(cpu) && self.is_online(**cpu)).count() as u32
-    }
-}
-
-impl<'m, P: Platform> Fence<'_, 'm, P> {
-    /// Takes the range offline.
-    ///
-    /// # Errors
-    /// Returns the fence if a frame of the range is neither held nor retired.
-    pub fn offline(self) -> Result<(), Self> {
-        let (allocator, zone, run) = (self.allocator, self.zone, self.run());
-        let held = allocator.state.lock_changes();
-        allocator.state.finish_all_frees();
-        if self.in_use() != PageCount::ZERO {
-            drop(held);
-            return Err(self);
-        }
-        self.remove();
-        // Frames that were to be retired are forgotten too, because other memory may come online in their place.
-        zone.bad_of_run(run);
-        let counters = &allocator.state.nodes[zone.node].counters;
-        for frame in run.frames() {
-            if let FrameState::Retired(kind) = zone.frames.state(frame) {
-                zone.count_retired(-1);
-                counters.add_total(kind.item(), -1);
-                counters.add_total(NodeItem::Kernel, 1);
-            }
-        }
-        counters.add_total(NodeItem::Kernel, -(run.count as i64));
-        zone.clear_states(run);
-        // Relaxed: the lock for run-time changes serialises all writers.
-        zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
-        zone.frames.remove_managed(run.first, run.count);
-        allocator.state.apply_settings(&held);
-        if zone.managed() == PageCount::ZERO {
-            allocator.state.rebuild_lists(&held);
-        }
-        Ok(())
-    }
-
-    /// Takes the range offline, or releases the fence.
-    ///
-    /// # Errors
-    /// Returns [`OnlineError::InUse`] if frames are in use. All frames of the range are then online, and those that the
-    /// fence held are free.
-    pub fn leave(self) -> Result<(), OnlineError> {
-        let mut fence = self;
-        loop {
-            let Err(returned) = fence.offline() else { return Ok(()) };
-            fence = returned;
-            let in_use = fence.in_use();
-            if in_use == PageCount::ZERO {
-                continue; // other threads freed the last frames meanwhile, and the fence holds them
-            }
-            let mut first = None;
-            fence.for_each_in_use(|used| {
-                first.get_or_insert(used);
-            });
-            return Err(OnlineError::InUse { start: fence.range().start, in_use, first });
-        }
     }
 }
 

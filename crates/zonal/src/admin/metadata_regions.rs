@@ -24,93 +24,88 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// number of nodes and zones.
     #[must_use]
     pub fn part_at(&self, address: usize) -> Option<Part> {
-        self.state
-            .shared_part(address)
-            .or_else(|| self.state.local_part(address))
-            .or_else(|| {
-                self.state
-                    .nodes
-                    .iter()
-                    .zip(self.state.lists.lists)
-                    .find_map(|(node, list)| node_part(node, list, address))
-            })
-            .or_else(|| self.state.zones.iter().find_map(|zone| self.state.zone_part(zone, address)))
+        let (state, shared, slots) = (&self.state, self.state.shared, &self.state.slots);
+        if let Some(at) = index(state.deferred, address) {
+            return state.cpu_at(at).map(Part::DeferredFrees);
+        }
+        if let Some(at) = index(slots.current, address) {
+            return Some(Part::CurrentSlot(CpuId::new(at as u32)));
+        }
+        if let Some(at) = index(state.nearest.cells, address) {
+            return state.cpu_at(state.nearest.cpu_of(at)).map(Part::NearestZone);
+        }
+        if let Some(at) = index(&slots.table[1..], address) {
+            return state.cpu_at(at / slots.of_each).map(Part::PagesetSlots);
+        }
+        let null_slot = core::ptr::from_ref(slots.null_slot().head).addr();
+        let is_view = holds(slots.null_slot(), address)
+            || holds(state.cpus, address)
+            || holds(state.distances, address)
+            || holds(state.starts, address)
+            || holds(state.memory, address)
+            || holds(state.zones, address)
+            || holds(state.nodes, address)
+            || holds(state.lists.lists, address)
+            || holds(state.pagesets, address)
+            || state.zones.iter().any(|zone| holds(zone.free_areas.shape, address))
+            || (state.pagesets.iter())
+                .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
+        let part = first([
+            (holds(&shared.settings, address) || holds(&shared.keeping, address), Part::Settings),
+            (holds(&shared.changes, address), Part::ChangeLock),
+            (
+                holds(&shared.lists_current, address) || holds(&shared.lists_begun, address),
+                Part::ListVersions,
+            ),
+            (holds(&shared.machine_totals, address), Part::MachineTotals),
+            (holds(&shared.memory_nodes, address), Part::MemoryNodes),
+            (holds(state.cpus_online, address), Part::OnlineCpus),
+            // The head is the first field of a pageset, so its address is that of the pageset.
+            ((null_slot..null_slot + size_of::<Pageset<P>>()).contains(&address), Part::NullSlot),
+            (is_view, Part::Views),
+        ]);
+        let mut nodes = state.nodes.iter().zip(state.lists.lists);
+        part.or_else(|| nodes.find_map(|(node, list)| node_part(node, list, address)))
+            .or_else(|| state.zones.iter().find_map(|zone| state.zone_part(zone, address)))
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    fn local_part(&self, address: usize) -> Option<Part> {
-        let cpu = |at| CpuId::new(at as u32);
-        let slots = &self.slots;
-        let shapes = self.zones.iter().any(|zone| holds(zone.free_areas.shape, address))
-            || (self.pagesets.iter())
-                .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
-        let views = shapes
-            || index(self.cpus, address).is_some()
-            || index(self.distances, address).is_some()
-            || index(self.starts, address).is_some()
-            || index(self.memory, address).is_some()
-            || index(self.zones, address).is_some()
-            || index(self.nodes, address).is_some()
-            || index(self.lists.lists, address).is_some()
-            || index(self.pagesets, address).is_some()
-            || holds(slots.null_slot(), address);
-        if views {
-            return Some(Part::Views);
-        }
-        let current = index(slots.current, address).map(|at| Part::CurrentSlot(cpu(at)));
-        let nearest = || {
-            let at = index(self.nearest.cells, address)?;
-            self.cpu_at(self.nearest.cpu_of(at)).map(Part::NearestZone)
-        };
-        current.or_else(nearest).or_else(|| {
-            let at = index(&slots.table[1..], address)?;
-            self.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
-        })
-    }
-
-    fn shared_part(&self, address: usize) -> Option<Part> {
-        let shared = self.shared;
-        if let Some(at) = index(self.deferred, address) {
-            return self.cpu_at(at).map(Part::DeferredFrees);
-        }
-        let null_slot = core::ptr::from_ref(self.slots.null_slot().head).addr();
-        first([
-            (holds(&shared.settings, address), Part::Settings),
-            (holds(&shared.keeping, address), Part::Settings),
-            (holds(&shared.changes, address), Part::ChangeLock),
-            (holds(&shared.lists_current, address), Part::ListVersions),
-            (holds(&shared.lists_begun, address), Part::ListVersions),
-            (holds(&shared.machine_totals, address), Part::MachineTotals),
-            (holds(&shared.memory_nodes, address), Part::MemoryNodes),
-            (index(self.cpus_online, address).is_some(), Part::OnlineCpus),
-            // The head is the first field of a pageset, so its address is that of the pageset.
-            ((null_slot..null_slot + size_of::<Pageset<P>>()).contains(&address), Part::NullSlot),
-        ])
-    }
-
     fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
         let (id, areas, pagesets) = (zone.id, &zone.free_areas, self.pagesets_of(zone));
+        let owned = &zone.owned;
+        let is_owned = holds(owned.cpus, address)
+            || holds(owned.words, address)
+            || holds(owned.blocks, address)
+            || holds(owned.owners, address)
+            || holds(owned.entry_of, address);
         let parts = first([
             (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
             (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
             (holds(&zone.cells.lock, address), Part::Quarantine(id)),
             (holds(zone.cells, address), Part::ZoneState(id)),
-            (index(zone.full_in, address).is_some(), Part::ZoneFullNodes(id)),
-            (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
-            (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
-            (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
-            (index(zone.owned.cpus, address).is_some(), Part::OwnedBlocks(id)),
-            (index(zone.owned.words, address).is_some(), Part::OwnedBlocks(id)),
-            (index(zone.owned.blocks, address).is_some(), Part::OwnedBlocks(id)),
-            (index(zone.owned.owners, address).is_some(), Part::OwnedBlocks(id)),
-            (index(zone.owned.entry_of, address).is_some(), Part::OwnedBlocks(id)),
+            (holds(zone.full_in, address), Part::ZoneFullNodes(id)),
+            (holds(zone.quarantine, address), Part::Quarantine(id)),
+            (holds(zone.frames.states(), address), Part::FrameStates(id)),
+            (holds(zone.frames.present(), address), Part::FrameStates(id)),
+            (is_owned, Part::OwnedBlocks(id)),
         ]);
         parts
             .or_else(|| Some(Part::Pageset(id, self.cpu_at(index(pagesets.pagesets, address)?)?)))
             .or_else(|| index(areas.heads, address).map(|at| Part::FreeArea(id, at)))
             .or_else(|| index(areas.cells, address).map(|at| Part::FreeBitmap(id, at / areas.shape.stride)))
-            .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
+            .or_else(|| {
+                // The slots of the CPUs on the zone's node come first, in the order of their ranks.
+                let (at, own) = (index(pagesets.slots, address)?, pagesets.own_stacks.slots());
+                let cpu = match at.checked_sub(zone.own_cpus * own) {
+                    Some(beyond) => self.cpu_at(beyond / pagesets.foreign_stacks.slots()),
+                    None => {
+                        let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
+                        cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
+                    }
+                };
+                Some(Part::Slots(id, cpu?))
+            })
     }
 
     /// Returns the id of the CPU with this index.
@@ -118,26 +113,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         cpus.nth(index).map(|cpu| cpu.id)
     }
-
-    /// Returns the CPU that uses the slot with index `at` of `zone`.
-    ///
-    /// The slots of the CPUs on the zone's node come first, in the order of their ranks.
-    fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
-        let pagesets = self.pagesets_of(zone);
-        let own = pagesets.own_stacks.slots();
-        if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
-            return self.cpu_at(beyond / pagesets.foreign_stacks.slots());
-        }
-        let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
-        cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
-    }
 }
 
 fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: usize) -> Option<Part> {
     let listed = |at: usize| {
         let copy = &list.copies[at];
-        let by_id = index(copy.entries, address).or_else(|| index(copy.nodes, address));
-        by_id.is_some() || copy.within.iter().any(|within| index(within, address).is_some())
+        holds(copy.entries, address)
+            || holds(copy.nodes, address)
+            || copy.within.iter().any(|within| holds(*within, address))
     };
     let full = &list.full;
     first([
@@ -146,7 +129,7 @@ fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: u
         (holds(node.cells, address) || holds(node.own, address), Part::NodeState(node.id)),
         (holds(node.events, address), Part::Events(node.id)),
         (listed(0) || listed(1), Part::Zonelist(node.id)),
-        (index(full.bitmaps, address).is_some(), Part::ZonelistCache(node.id)),
+        (holds(full.bitmaps, address), Part::ZonelistCache(node.id)),
         (holds(full.wiped_at, address), Part::ZonelistCache(node.id)),
     ])
 }
@@ -157,15 +140,14 @@ fn first<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
 }
 
 /// Whether the byte at `address` is part of `value`.
-fn holds<T>(value: &T, address: usize) -> bool {
-    index(core::slice::from_ref(value), address).is_some()
+fn holds<T: ?Sized>(value: &T, address: usize) -> bool {
+    let start = core::ptr::from_ref(value).addr();
+    (start..start + size_of_val(value)).contains(&address)
 }
 
 /// Returns the index of the value that contains the byte at `address`.
 fn index<T>(values: &[T], address: usize) -> Option<usize> {
-    let values = values.as_ptr_range();
-    let is_in = (values.start.addr()..values.end.addr()).contains(&address);
-    is_in.then(|| (address - values.start.addr()) / size_of::<T>())
+    holds(values, address).then(|| (address - values.as_ptr().addr()) / size_of::<T>())
 }
 
 #[cfg(test)]

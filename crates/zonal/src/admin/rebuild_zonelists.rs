@@ -48,7 +48,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Scans in progress continue with the lists that they started with. The function uses about 10 KiB of stack.
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
-        self.note_memory();
+        let with_memory =
+            self.nodes.iter().enumerate().filter(|&(at, _)| self.zones_downwards(at).next().is_some());
+        let mask: NodeMask = with_memory.map(|(_, node)| node.id).collect();
+        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(&mask.words) {
+            cell.store(word, Relaxed); // relaxed: see `MachineState::memory_nodes`
+        }
         let rules = FallbackRules {
             load: self.config.past.load_rule(self.config.node_load).unwrap_or(&Accumulate), // refused at creation
             cpu_penalty: self.config.cpu_penalty,
@@ -72,18 +77,5 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let zones = self.zones_by_preference(node);
         let with_memory = zones.filter(|zone| zone.managed() != PageCount::ZERO);
         with_memory.map(|zone| Listed { zone: zone.id, node: zone.node_id, kind: zone.kind })
-    }
-
-    /// Records which nodes have memory.
-    fn note_memory(&self) {
-        let mut mask = NodeMask::EMPTY;
-        for (at, node) in self.nodes.iter().enumerate() {
-            if self.zones_downwards(at).next().is_some() {
-                mask.insert(node.id);
-            }
-        }
-        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(&mask.words) {
-            cell.store(word, Relaxed); // relaxed: see `MachineState::memory_nodes`
-        }
     }
 }

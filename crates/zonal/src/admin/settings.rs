@@ -44,7 +44,12 @@ impl<P: Platform> Allocator<'_, P> {
         let setting = Setting::named(name)?;
         match self.state.shared.value(setting) {
             SettingValue::None => Err(SettingError::WriteOnly(setting)),
-            SettingValue::Auto => Ok(SettingValue::Number(self.state.min_free_kib())),
+            SettingValue::Auto => {
+                let (state, page_bytes) = (&self.state, self.state.config.page_bytes);
+                let zones = state.zones.iter().map(|zone| (zone.kind, zone.managed()));
+                let frames = state.current(&WATERMARKS).watermarks.basis(zones, page_bytes).min_free();
+                Ok(SettingValue::Number((u128::from(frames.get()) * u128::from(page_bytes) / 1024) as u64))
+            }
             value => Ok(value),
         }
     }
@@ -170,7 +175,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         // If another setting changes, `to` has the rule of the creation.
         if settings == [Setting::PagesetTuning] && to.tuning.is_past() {
-            self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+            for zone in self.zones {
+                let sharing = if zone.own_cpus == 0 { zone.cpus } else { zone.own_cpus };
+                let needed = largest_high_max(zone.span.count, sharing, self.config.page_bytes);
+                let slots = self.pagesets_of(zone).foreign_stacks.capacity(); // other pagesets have as many or more
+                if slots < needed {
+                    let (node, kind) = (zone.node_id, zone.kind);
+                    return Err(ConfigError::PagesetSlots { node, kind, slots, needed });
+                }
+            }
         }
         let has_room = self.config.owned_blocks == OwnedBlocks::On;
         if settings == [Setting::OwnedBlocks] && to.owned_blocks == OwnedBlocks::On && !has_room {
@@ -194,26 +207,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 self.apply_settings(held);
                 self.reset_tuning();
             }
-            Affects::FullZones => self.forget_full_zones(),
+            // Clears all full bits that scans have set, so that the next scans check all zones again.
+            Affects::FullZones => {
+                self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
+                self.lists.lists.iter().for_each(|list| list.full.wipe());
+                self.recall_all_cpus();
+            }
         }
-    }
-
-    /// Returns the machine-wide minimum of free frames in KiB.
-    fn min_free_kib(&self) -> u64 {
-        let zones = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
-        let frames = self.current(&WATERMARKS).watermarks.basis(zones, self.config.page_bytes).min_free();
-        (u128::from(frames.get()) * u128::from(self.config.page_bytes) / 1024) as u64
-    }
-
-    /// Returns an error if a zone's pagesets have too few slots for a past form of tuning.
-    fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
-        let sharing = if zone.own_cpus == 0 { zone.cpus } else { zone.own_cpus };
-        let needed = largest_high_max(zone.span.count, sharing, self.config.page_bytes);
-        let slots = self.pagesets_of(zone).foreign_stacks.capacity(); // other pagesets have as many or more
-        if slots < needed {
-            return Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed });
-        }
-        Ok(())
     }
 
     /// Recomputes all values that depend on the settings, the online memory and the online CPUs.
@@ -231,11 +231,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 *of_kind = of_kind.plus(zone.managed());
             }
             for zone in zones {
-                let of_kind = managed[zone.kind.index()];
+                let of_kind = managed[zone.kind.index()].get();
                 for limit in ZoneKind::ALL {
-                    let reserve = watermarks.reserve(&managed, zone.kind, limit);
-                    let reserve = share_of_part(reserve, zone.managed(), of_kind);
-                    zone.cells.rules.0.reserve[limit.index()].store(reserve.get(), Relaxed);
+                    // The zone's share is the whole reserve unless the node has several zones of the kind. The product needs 128
+                    // bits, because reserves and zones can have 2^32 frames or more.
+                    let reserve = watermarks.reserve(&managed, zone.kind, limit).get();
+                    let product = u128::from(reserve) * u128::from(zone.managed().get());
+                    let share = product.checked_div(of_kind.into()).unwrap_or(0) as u64;
+                    zone.cells.rules.0.reserve[limit.index()].store(share, Relaxed);
                 }
                 self.apply_to_zone(zone, &basis, online);
             }
@@ -283,13 +286,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.config.counters.threshold(online, frames, self.config.page_bytes)
     }
 
-    /// Clears all full bits that scans have set, so that the next scans check all zones again.
-    fn forget_full_zones(&self) {
-        self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
-        self.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.recall_all_cpus();
-    }
-
     /// Returns an error if the configured minimum exceeds the managed frames of the machine and those that are to come.
     pub(crate) fn check_min_free(
         &self,
@@ -301,17 +297,5 @@ impl<'m, P: Platform> MachineState<'m, P> {
             Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
             _ => Ok(()),
         }
-    }
-}
-
-/// Returns the share that a zone of `managed` frames has in the lowmem reserve of its kind.
-///
-/// The node has `of_kind` frames of that kind. The share is the whole reserve unless the node has several zones of
-/// the kind.
-const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
-    match of_kind.get() {
-        0 => PageCount::ZERO,
-        // The product needs 128 bits, because reserves and zones can have 2^32 frames or more.
-        all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
     }
 }

@@ -26,7 +26,6 @@ use crate::zone::{CpuInfo, Zone};
 mod display;
 mod files;
 mod text;
-mod zoneinfo;
 
 pub use text::Snapshot;
 
@@ -269,6 +268,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
         zone.free_areas.settle();
+        let count = |item| self.zone_count(zone, item, self.served(zone, item));
         let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.config.max_order);
         ZoneSnapshot {
             id: zone.id,
@@ -290,7 +290,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
             free_blocks: core::array::from_fn(|at| {
                 order(at).map_or(0, |order| zone.free_areas.blocks(order))
             }),
-            locality: self.zone_locality(zone),
+            locality: Locality {
+                hit: count(ZoneItem::NumaHit),
+                miss: count(ZoneItem::NumaMiss),
+                foreign: count(ZoneItem::NumaForeign),
+                interleave_hit: count(ZoneItem::InterleaveHit),
+                local: count(ZoneItem::NumaLocal),
+                other: count(ZoneItem::NumaOther),
+            },
             counter_folds: zone.counters().folds(),
         }
     }
@@ -301,18 +308,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // Relaxed: an independent value.
         (self.config.counters.totals == TotalsRule::AndMachine)
             .then(|| totals[item.lane()].load(Relaxed) as i64)
-    }
-
-    fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
-        let count = |item| self.zone_count(zone, item, self.served(zone, item));
-        Locality {
-            hit: count(ZoneItem::NumaHit),
-            miss: count(ZoneItem::NumaMiss),
-            foreign: count(ZoneItem::NumaForeign),
-            interleave_hit: count(ZoneItem::InterleaveHit),
-            local: count(ZoneItem::NumaLocal),
-            other: count(ZoneItem::NumaOther),
-        }
     }
 
     /// Returns the value of a zone counter, including the differences of all CPUs and `served`, the difference for

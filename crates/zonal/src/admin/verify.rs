@@ -13,7 +13,7 @@ use crate::admin::snapshot::Accounting;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, PagesetGuard};
 use crate::platform::Platform;
-use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_state::FrameState;
 use crate::zone::processes::Holders;
@@ -121,36 +121,48 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Err(at(zone, fault));
             }
         }
-        match (self.state.verify_machine(), self.state.zones.first()) {
-            (Err(fault), Some(zone)) => Err(at(zone, fault)),
-            _ => Ok(sum),
+        // The machine-wide totals, if they are maintained, are the sums over the nodes.
+        for item in NodeItem::ALL {
+            let of_nodes = self.state.nodes_total(item);
+            if let Some(total) = self.state.machine_total(item).filter(|&total| total != of_nodes)
+                && let Some(zone) = self.state.zones.first()
+            {
+                return Err(at(zone, Fault::MachineTotal(total, of_nodes)));
+            }
         }
+        Ok(sum)
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Compares the machine-wide totals, if they are maintained, with the sums over the nodes.
-    fn verify_machine(&self) -> Result<(), Fault> {
-        for item in NodeItem::ALL {
-            let sum = self.nodes_total(item);
-            if let Some(total) = self.machine_total(item).filter(|&total| total != sum) {
-                return Err(Fault::MachineTotal(total, sum));
-            }
-        }
-        Ok(())
-    }
-
     fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
         zone.free_areas.verify().map_err(|_| Fault::Buddy)?;
         let managed = zone.managed();
         let free = PageCount::new(zone.free_areas.pages());
-        verify_holders(zone)?;
+        if zone.holders().are_kept() {
+            // Processes share the allocator. The frames without a holder are those in the buddy.
+            for frame in zone.offsets().map(|frame| frame as u32) {
+                let holder = zone.holders().of(frame);
+                let is_held = !matches!(holder, Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
+                let is_free = zone.free_areas.count_free(frame, 1) != 0;
+                let is_managed = zone.frames.state(frame) != FrameState::NotManaged;
+                if is_held == is_free && is_managed || is_held && !zone.holders().is_touched(frame) {
+                    return Err(Fault::FrameTwice(zone.pfn(frame)));
+                }
+            }
+        }
         let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter { of: Counted::Free, counter, found: free });
         }
         let in_pagesets = self.verify_pagesets(zone)?;
-        let in_blocks = verify_owned(zone)?;
+        let mut twice = None;
+        let in_blocks = zone.check_owned(|frame| {
+            if zone.frames.state(frame) != FrameState::Free || zone.free_areas.count_free(frame, 1) != 0 {
+                twice = Some(Fault::FrameTwice(zone.pfn(frame)));
+            }
+        });
+        let in_blocks = twice.map_or(in_blocks.map(PageCount::new).ok_or(Fault::OwnedBlocks), Err)?;
         let (allocated, cached) = verify_frames(zone)?;
         if cached != in_pagesets {
             return Err(Fault::Counter { of: Counted::InPagesets, counter: in_pagesets, found: cached });
@@ -163,7 +175,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Ok(Accounting { managed, free, in_pagesets, allocated })
     }
 
-    /// Returns the number of frames in pagesets, and checks each block with `check_cached`.
+    /// Verifies the zone's pagesets, and returns how many frames they hold.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
         let used = |cpu: &&CpuInfo| cpu.exists() && self.pagesets_of(zone).of(**cpu).was_used();
@@ -182,7 +194,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Ok(total)
     }
 
-    /// Verifies a pageset, and returns how many frames it holds.
+    /// Verifies a pageset, and returns how many frames it holds. Each block is within the zone, has the state `Cached`, and is
+    /// not free in the buddy.
     fn verify_pageset(
         &self,
         zone: &Zone<'m, P>,
@@ -193,7 +206,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         for stack in CachedOrders::stacks_downwards() {
             let order = self.cached.order(stack);
             for frame in guard.blocks(stack) {
-                check_cached(zone, frame, order)?;
+                let first = zone.pfn(frame);
+                if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
+                    return Err(Fault::NotManaged(first));
+                }
+                let is_cached = zone.frames.state(frame) == FrameState::Cached(order);
+                if !is_cached || zone.free_areas.count_free(frame, order.pages().get()) != 0 {
+                    return Err(Fault::FrameTwice(first));
+                }
                 held = held.plus(order.pages());
             }
         }
@@ -207,19 +227,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
 fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
     VerifyError { node: zone.node_id, kind: zone.kind, fault }
-}
-
-/// Checks that a block in a pageset is within the zone, has the state `Cached`, and is not free in the buddy.
-fn check_cached<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
-    let first = zone.pfn(frame);
-    if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
-        return Err(Fault::NotManaged(first));
-    }
-    let is_cached = zone.frames.state(frame) == FrameState::Cached(order);
-    if !is_cached || zone.free_areas.count_free(frame, order.pages().get()) != 0 {
-        return Err(Fault::FrameTwice(first));
-    }
-    Ok(())
 }
 
 /// Returns the number of frames in allocated blocks and in cached blocks.
@@ -307,34 +314,6 @@ fn check_none_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(
     Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
 }
 
-/// Checks that the frames without a holder are those in the buddy, if processes share the allocator.
-fn verify_holders<P: Platform>(zone: &Zone<'_, P>) -> Result<(), Fault> {
-    if !zone.holders().are_kept() {
-        return Ok(());
-    }
-    for frame in zone.offsets().map(|frame| frame as u32) {
-        let is_held =
-            !matches!(zone.holders().of(frame), Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
-        let is_free = zone.free_areas.count_free(frame, 1) != 0;
-        let is_managed = zone.frames.state(frame) != FrameState::NotManaged;
-        if is_held == is_free && is_managed || is_held && !zone.holders().is_touched(frame) {
-            return Err(Fault::FrameTwice(zone.pfn(frame)));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the number of free frames in owned blocks; checks that none is in use or in a free area.
-fn verify_owned<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
-    let mut twice = None;
-    let pages = zone.check_owned(|frame| {
-        if zone.frames.state(frame) != FrameState::Free || zone.free_areas.count_free(frame, 1) != 0 {
-            twice = Some(Fault::FrameTwice(zone.pfn(frame)));
-        }
-    });
-    twice.map_or(pages.map(PageCount::new).ok_or(Fault::OwnedBlocks), Err)
-}
-
 #[cfg(test)]
 mod tests {
     use core::sync::atomic::Ordering::Relaxed;
@@ -344,7 +323,7 @@ mod tests {
     use super::*;
     use crate::rules::stat_threshold::{CounterRules, TotalsRule};
     use crate::testing::small;
-    use crate::units::PageKind;
+    use crate::units::{Order, PageKind};
     use crate::zone::counters::Item;
     use crate::{Config, Request};
 

@@ -79,7 +79,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A longer run continues after the lock was released.
         let most = guard.len(StackId::PAGES).min(guard.may_move());
         let count = most.min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
-        let came = guard.take_allocated(count, zone, kind, frames);
+        let (mut left, mut came) = (count, 0);
+        while left > 0 {
+            let word = if left >= WORD_FRAMES as u32 { guard.whole_word_on_top() } else { None };
+            let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
+            let part = left.min(WORD_FRAMES as u32);
+            // A frame that cannot be marked is the second copy of one that was freed twice.
+            let claim = |&frame: &u32| claimed || zone.frames.mark_page_allocated(frame, kind);
+            for (frame, place) in guard.take_frames(part).filter(claim).zip(&mut frames[came..]) {
+                *place = zone.pfn(frame);
+                came += 1;
+            }
+            left -= part;
+        }
         let moved = i64::from(count);
         guard.count_moved(count);
         guard.count_kind(kind, moved, &self.nodes[zone.node].counters);
@@ -184,25 +196,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<P: Platform> PagesetGuard<'_, P> {
-    /// Pops the top `count` single frames, marks them as allocated and stores them in `frames`, which must be as long;
-    /// returns how many were stored. The others are second copies of frames that were freed twice.
-    fn take_allocated(&self, count: u32, zone: &Zone<'_, P>, kind: PageKind, frames: &mut [Pfn]) -> usize {
-        const WORD: u32 = WORD_FRAMES as u32;
-        let (mut left, mut came) = (count, 0);
-        while left > 0 {
-            let word = if left >= WORD { self.whole_word_on_top() } else { None };
-            let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
-            let part = left.min(WORD);
-            let claim = |&frame: &u32| claimed || zone.frames.mark_page_allocated(frame, kind);
-            for (frame, place) in self.take_frames(part).filter(claim).zip(&mut frames[came..]) {
-                *place = zone.pfn(frame);
-                came += 1;
-            }
-            left -= part;
-        }
-        came
-    }
-
     /// Frees frames of kind `User` if they are one whole word in ascending order: marks them as cached, up to the first that
     /// is not allocated, and pushes them. Returns how many were freed. The stack must have enough free slots.
     fn put_freed(&self, zone: &Zone<'_, P>, frames: &[Pfn; WORD_FRAMES], invalid_free: InvalidFree) -> usize {

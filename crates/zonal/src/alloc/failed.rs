@@ -26,27 +26,14 @@ pub(super) enum Past {
 
 /// One failure, packed into a word; 0 means that there is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FailedReclaim(u64);
+pub(super) struct FailedReclaim(pub(super) u64);
 
 impl FailedReclaim {
-    pub(super) const fn from_word(word: u64) -> Self {
-        Self(word)
-    }
-
-    pub(super) const fn word(self) -> u64 {
-        self.0
-    }
-
-    /// Creates the record of a failure for a request with this zone limit, in which no frames were freed.
-    pub(super) const fn new(now: Moment, limit: ZoneKind) -> Self {
+    /// Creates the record of a failure for a request with this zone limit, in which some frames were freed or none.
+    pub(super) const fn new(now: Moment, limit: ZoneKind, freed: bool) -> Self {
         // Time 0 is stored as 1, because a word of 0 means that there is no failure.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
-        Self(time << TIME_SHIFT | limit as u64)
-    }
-
-    /// Returns a copy of this failure that records that some frames were freed.
-    pub(super) const fn with_some_freed(self) -> Self {
-        Self(self.0 | FREED)
+        Self(time << TIME_SHIFT | limit as u64 | if freed { FREED } else { 0 })
     }
 
     /// Whether the failure is at most a second old and applies to requests with this zone limit.
@@ -74,7 +61,7 @@ impl FailedReclaim {
 
 /// Returns the last failure of node reclaim in `zone` for an order class.
 pub(super) fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
-    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
+    FailedReclaim(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }
 
 #[cfg(test)]
@@ -87,7 +74,7 @@ mod tests {
     fn it_applies_to_the_same_and_higher_limits_for_a_second() {
         for begin in [0, 1, 5 * SECOND_NS, u64::MAX >> TIME_SHIFT] {
             for (at, limit) in LIMITS.into_iter().enumerate() {
-                let failure = FailedReclaim::new(Moment::from_ns(begin), limit);
+                let failure = FailedReclaim::new(Moment::from_ns(begin), limit, false);
                 for (other, asked) in LIMITS.into_iter().enumerate() {
                     let binds = |ns| failure.binds(Moment::from_ns(ns), asked, Past::Ignored);
                     assert_eq!(binds(begin), other >= at, "{asked} after {limit}");
@@ -95,7 +82,6 @@ mod tests {
                     assert!(!binds(begin.max(1).saturating_add(SECOND_NS + 1)));
                     assert!(begin < 2 || !binds(begin - 1), "the clock was set back");
                 }
-                assert_eq!(FailedReclaim::from_word(failure.word()), failure);
             }
         }
     }
@@ -103,27 +89,23 @@ mod tests {
     #[test]
     fn it_covers_failures_that_apply_to_fewer_requests() {
         let now = Moment::from_ns(7);
-        let failure = |limit, freed| {
-            let failure = FailedReclaim::new(now, limit);
-            if freed { failure.with_some_freed() } else { failure }
-        };
         let all = || LIMITS.into_iter().flat_map(|limit| [(limit, false), (limit, true)]);
         for (limit, freed) in all() {
-            let old = failure(limit, freed);
+            let old = FailedReclaim::new(now, limit, freed);
             for (other, more) in all() {
-                let newer = failure(other, more);
+                let newer = FailedReclaim::new(now, other, more);
                 assert_eq!(old.covers(newer, now), limit <= other && (!freed || more));
                 assert!(!old.covers(newer, Moment::from_ns(8 + SECOND_NS)));
             }
-            assert!(!FailedReclaim::from_word(0).covers(old, now));
+            assert!(!FailedReclaim(0).covers(old, now));
         }
     }
 
     #[test]
     fn a_failure_that_freed_some_frames_applies_only_while_the_past_is_heeded() {
         let now = Moment::from_ns(7);
-        let nothing = FailedReclaim::new(now, ZoneKind::Normal);
-        let some = nothing.with_some_freed();
+        let nothing = FailedReclaim::new(now, ZoneKind::Normal, false);
+        let some = FailedReclaim::new(now, ZoneKind::Normal, true);
         for (failure, past, binds) in [
             (some, Past::Heeded, true),
             (some, Past::Ignored, false),
@@ -132,6 +114,6 @@ mod tests {
         ] {
             assert_eq!(failure.binds(now, ZoneKind::Normal, past), binds);
         }
-        assert!(!FailedReclaim::from_word(0).binds(Moment::from_ns(0), ZoneKind::Movable, Past::Heeded));
+        assert!(!FailedReclaim(0).binds(Moment::from_ns(0), ZoneKind::Movable, Past::Heeded));
     }
 }

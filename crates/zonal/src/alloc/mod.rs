@@ -39,11 +39,11 @@ mod freed;
 mod release;
 mod route;
 mod scan;
-pub(crate) mod serve;
+mod serve;
 mod slow;
 
 use crate::Allocator;
-use crate::alloc::route::{FreeRoute, Role, Route};
+use crate::alloc::route::{Role, Route};
 use crate::alloc::serve::spare;
 use crate::config::InvalidFree;
 use crate::error::{AllocError, FreeError};
@@ -164,15 +164,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.alloc_locked(route, request)
     }
 
-    /// Climbs the rungs before the slow path, like [`Self::alloc_routed`], for a request whose steps are reported.
-    #[cold]
-    pub(crate) fn serve_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
-        if let Some(Some(block)) = self.pop_fast(request) {
-            return Ok(Some(block));
-        }
-        self.serve_locked(self.route_to_slot(request), request)
-    }
-
     /// Climbs the rungs after the pop.
     #[inline(never)]
     fn alloc_locked(&self, route: Option<Route<'m, P>>, request: Request<'_>) -> Result<Block, AllocError> {
@@ -221,7 +212,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn pop_locked(&self, route: &Route<'m, P>, request: &Request<'_>) -> Option<Block> {
         let (zone, cpu, flags) = (&self.zones[route.zone.index()], route.cpu, &request.flags);
         let Some(stack) = route.stack else { return self.split_preferred(zone, cpu, flags) };
-        self.return_to_preferred(route, request);
+        // A CPU that is served elsewhere returns to its slot of the preferred zone, unless the route is to the pageset that it
+        // uses.
+        if flags.order == Order::PAGE
+            && request.may_pass(StackId::PAGES)
+            && !(matches!(route.role, Role::ServingFor(_)) && self.uses(zone, cpu))
+            && self.is_served_elsewhere(cpu)
+        {
+            self.serve_from_preferred(cpu);
+        }
         if let Role::ServingFor(preferred) = route.role {
             if let Some(slot) = route.slot
                 && let Some(popped) = self.fold_and_pop(slot, cpu, flags.kind, false)
@@ -285,7 +284,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Serves every free that [`Self::push_fast`] does not serve.
     #[inline(never)]
     fn free_routed(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(FreeRoute { zone, slot }) = self.route_of_free(first, order) else {
+        let cpu = self.current_cpu_info();
+        let Some((zone, slot)) = self.route_of_free(cpu, first, order) else {
             return Err(FreeError::NotManaged(first));
         };
         let frame = zone.offset(first);
@@ -299,7 +299,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         };
         let Some(kind) = claimed else { return self.refuse_free(zone, first, order) };
         let block = FreedBlock { zone: zone.id, frame, order, kind };
-        if let Some((cpu, slot)) = slot
+        if let (Some(cpu), Some(slot)) = (cpu, slot)
             && self.push_routed(zone, cpu, slot, block)
         {
             return Ok(());

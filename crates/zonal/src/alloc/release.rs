@@ -114,16 +114,41 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> FreeError {
         match state {
             FrameState::NotManaged => FreeError::NotManaged(frame),
-            FrameState::Free => self.refusal_inside(zone, frame),
+            FrameState::Free => {
+                // No block starts here. The error names the block that contains the frame now.
+                let start = zone.start_around(zone.offset(frame), self.config.max_order);
+                if matches!(start, Some((.., FrameState::Watched))) && self.platform.is_reentered() {
+                    return FreeError::Reentered(frame);
+                }
+                let around =
+                    start.filter(|&(first, least, state)| zone.order_at(first, state) >= Some(least));
+                match around.map(|(first, _, state)| (first, zone.unwatched(first, state))) {
+                    Some((first, FrameState::Allocated(order, _))) => {
+                        FreeError::InsideBlock { frame, block: zone.pfn(first), order }
+                    }
+                    Some((_, FrameState::Quarantined(..))) => FreeError::Quarantined(frame),
+                    Some((first, FrameState::RunHead(..))) => self.inside_run(zone, frame, Some(first)),
+                    Some((first, FrameState::RunPart(_))) => {
+                        self.inside_run(zone, frame, zone.frames.run_around(first, self.config.max_order))
+                    }
+                    _ => FreeError::NotAllocated(frame),
+                }
+            }
             FrameState::Cached(_) | FrameState::Fenced | FrameState::Claimed => {
                 FreeError::NotAllocated(frame)
             }
             FrameState::Quarantined(..) => FreeError::Quarantined(frame),
             FrameState::RunHead(..) => match zone.frames.run_at(zone.offset(frame)) {
-                Some(run) if run.count == given.pages().get() => self.inside_run(zone, frame, run.first),
+                Some(run) if run.count == given.pages().get() => {
+                    self.inside_run(zone, frame, Some(run.first))
+                }
                 _ => self.run_refusal(zone, frame, given.pages(), state),
             },
-            FrameState::RunPart(_) => self.refusal_in_run(zone, frame, zone.offset(frame)),
+            FrameState::RunPart(_) => self.inside_run(
+                zone,
+                frame,
+                zone.frames.run_around(zone.offset(frame), self.config.max_order),
+            ),
             FrameState::Splitting(_) => FreeError::BeingSplit(frame),
             FrameState::Retired(_) => FreeError::Retired(frame),
             FrameState::Watched if self.platform.is_reentered() => FreeError::Reentered(frame),
@@ -134,24 +159,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             // Another thread freed the block first, and a new block has been allocated at this frame since then.
             FrameState::Allocated(allocated, _) if allocated == given => FreeError::NotAllocated(frame),
             FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
-        }
-    }
-
-    /// Returns the error for a frame where no block starts, according to the block that contains the frame now.
-    fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
-        let start = zone.start_around(zone.offset(frame), self.config.max_order);
-        if matches!(start, Some((.., FrameState::Watched))) && self.platform.is_reentered() {
-            return FreeError::Reentered(frame);
-        }
-        let around = start.filter(|&(first, least, state)| zone.order_at(first, state) >= Some(least));
-        match around.map(|(first, _, state)| (first, zone.unwatched(first, state))) {
-            Some((first, FrameState::Allocated(order, _))) => {
-                FreeError::InsideBlock { frame, block: zone.pfn(first), order }
-            }
-            Some((_, FrameState::Quarantined(..))) => FreeError::Quarantined(frame),
-            Some((first, FrameState::RunHead(..))) => self.inside_run(zone, frame, first),
-            Some((first, FrameState::RunPart(_))) => self.refusal_in_run(zone, frame, first),
-            _ => FreeError::NotAllocated(frame),
         }
     }
 
@@ -182,19 +189,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the error for `frame`, which is in the later block of a run that begins at offset `part`.
-    fn refusal_in_run(&self, zone: &Zone<'m, P>, frame: Pfn, part: u32) -> FreeError {
-        match zone.frames.run_around(part, self.config.max_order) {
-            Some(first) => self.inside_run(zone, frame, first),
-            None => FreeError::NotAllocated(frame), // another thread has freed the run since
-        }
-    }
-
     /// Returns the error for `frame`, which is in the run that begins at offset `first`.
-    fn inside_run(&self, zone: &Zone<'m, P>, frame: Pfn, first: u32) -> FreeError {
-        match zone.frames.run_at(first) {
+    fn inside_run(&self, zone: &Zone<'m, P>, frame: Pfn, first: Option<u32>) -> FreeError {
+        match first.and_then(|first| zone.frames.run_at(first)) {
             Some(run) => {
-                FreeError::InsideRun { frame, first: zone.pfn(first), count: PageCount::new(run.count) }
+                FreeError::InsideRun { frame, first: zone.pfn(run.first), count: PageCount::new(run.count) }
             }
             None => FreeError::NotAllocated(frame), // another thread has freed the run since
         }

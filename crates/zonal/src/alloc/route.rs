@@ -50,14 +50,6 @@ pub(super) enum Role {
     ServingFor(ZoneId),
 }
 
-/// Where a free pushes its block.
-pub(super) struct FreeRoute<'s, 'm, P: Platform> {
-    /// The zone of the block.
-    pub(super) zone: &'s Zone<'m, P>,
-    /// The current CPU and, for a single frame, its slot of the zone, if one committing step may push the block.
-    pub(super) slot: Option<(CpuInfo, &'m PagesetSlot<'m, P>)>,
-}
-
 impl<P: Platform> Route<'_, P> {
     /// Whether the request chose the zone, by its cpuset or its policy.
     #[inline(always)]
@@ -80,7 +72,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let in_use = |slot: &&PagesetSlot<'m, P>| slot.slots_at != 0 && request.accepts_slot(slot);
         let Some(slot) = self.slots.of(cpu.id).filter(in_use) else {
-            return if request.is_confined() { self.route_to_nearest(request, cpu) } else { None };
+            let chooses_nodes = request.allowed.is_some() || request.near.is_some();
+            return if chooses_nodes { self.route_to_nearest(request, cpu) } else { None };
         };
         let (stack, has) = match request.flags.order {
             Order::PAGE => (StackId::PAGES, slot.has_frames()),
@@ -122,7 +115,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the zone whose pageset has a block for the request on the current CPU.
-    pub(crate) fn zone_without_scan(&self, request: &Request<'_>) -> Option<&Zone<'m, P>> {
+    pub(super) fn zone_without_scan(&self, request: &Request<'_>) -> Option<&Zone<'m, P>> {
         let cpu = self.current_cpu_info()?;
         if request.flags.order == Order::PAGE
             && request.may_pop_current()
@@ -197,7 +190,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if self.past_scan().is_some_and(|form| !form.tries_nearest()) {
             return None; // the scan may skip this zone
         }
-        let nodes = request.nearest_of()?;
+        // Urgent requests ignore cpusets, but not those of a caller that is reclaiming.
+        let follows = request.allowed.is_none() || request.flags.urgency != Urgency::Atomic;
+        if !follows || request.is_strict() || request.flags.order != Order::PAGE || !request.may_pop_current()
+        {
+            return None;
+        }
+        let nodes = match request.policy {
+            None => AllowedNodes::new(request.allowed?, None),
+            Some(policy) if policy.mode() == Mode::Bind => AllowedNodes::new(policy.nodes(), request.allowed),
+            Some(_) => return None, // another rule chooses the first node
+        };
         let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists: self.lists.version() };
         let zone = match self.nearest.recall(lookup, &nodes) {
             Some(zone) => zone,
@@ -265,28 +268,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(&self.zones[zone.index()])
     }
 
-    /// Makes a CPU that is served elsewhere return to its slot of the preferred zone, unless the route is to the pageset that it
-    /// uses.
-    pub(super) fn return_to_preferred(&self, route: &Route<'m, P>, request: &Request<'_>) {
-        let stays = matches!(route.role, Role::ServingFor(_))
-            && self.uses(&self.zones[route.zone.index()], route.cpu);
-        if request.flags.order == Order::PAGE
-            && request.may_pass(StackId::PAGES)
-            && !stays
-            && self.is_served_elsewhere(route.cpu)
-        {
-            self.serve_from_preferred(route.cpu);
-        }
-    }
-
-    /// Returns the zone whose span holds `first`, and the CPU's slot for it; `None` if no zone spans the frame.
+    /// Returns the zone whose span holds `first` and, if one committing step may push the block, the CPU's slot: for a single
+    /// frame that of the zone. Returns `None` if no zone spans the frame.
     ///
     /// The zone of the CPU's slot, whose single frames take another way, and the nearest zone of its cpuset are found without a
     /// search.
     #[inline(always)]
-    pub(super) fn route_of_free(&self, first: Pfn, order: Order) -> Option<FreeRoute<'_, 'm, P>> {
-        let Some(cpu) = self.current_cpu_info() else {
-            return Some(FreeRoute { zone: self.zone_of(first)?, slot: None });
+    pub(super) fn route_of_free(
+        &self,
+        cpu: Option<CpuInfo>,
+        first: Pfn,
+        order: Order,
+    ) -> Option<(&Zone<'m, P>, Option<&'m PagesetSlot<'m, P>>)> {
+        let Some(cpu) = cpu else {
+            return Some((self.zone_of(first)?, None));
         };
         let spans = |zone: &&Zone<'m, P>| zone.span.contains_frame(first);
         if order != Order::PAGE {
@@ -294,30 +289,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let slot = self.slots.of(cpu.id).filter(|slot| slot.slots_at != 0);
             let zone = slot.map(|slot| &self.zones[slot.zone.index()]).filter(spans);
             let zone = zone.or_else(|| self.zone_of(first))?;
-            return Some(FreeRoute { zone, slot: slot.map(|slot| (cpu, slot)) });
+            return Some((zone, slot));
         }
         let nearest = self.nearest.last_zone(cpu.index).and_then(|zone| self.zones.get(zone.index()));
         let zone = nearest.filter(spans).or_else(|| self.zone_of(first))?;
-        Some(FreeRoute { zone, slot: self.slot_beside(zone, cpu).map(|slot| (cpu, slot)) })
-    }
-}
-
-impl<'r> Request<'r> {
-    /// Returns the nodes of which the nearest to the CPU serves the request first, or `None` if another rule
-    /// chooses the first node.
-    #[inline(always)]
-    fn nearest_of(&self) -> Option<AllowedNodes<'r>> {
-        // Urgent requests ignore cpusets, but not those of a caller that is reclaiming.
-        let follows = self.allowed.is_none() || self.flags.urgency != Urgency::Atomic;
-        if !follows || self.is_strict() || self.flags.order != Order::PAGE || !self.may_pop_current() {
-            return None;
-        }
-        match self.policy {
-            None => Some(AllowedNodes::new(self.allowed?, None)),
-            Some(policy) if policy.mode() == Mode::Bind => {
-                Some(AllowedNodes::new(policy.nodes(), self.allowed))
-            }
-            Some(_) => None,
-        }
+        Some((zone, self.slot_beside(zone, cpu)))
     }
 }

@@ -18,8 +18,8 @@ use crate::pageset::state::MachineState;
 use crate::platform::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::platform::{Atomic, Platform};
 use crate::reclaim::IDLE_ROUNDS;
-use crate::request::Block;
 use crate::request::context::AllocContext;
+use crate::request::{Block, RequestFlags};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::rules::zonelist_cache::{ScanForm, ZonelistScan};
 use crate::settings::Setting;
@@ -119,7 +119,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let mut listed = None;
             let mut scan = Scan::new(self, context, watermark, past, &mut listed);
             scan.run();
-            self.count_probes(context, scan.probes);
+            // In the CPU's pageset, because the node's counter is shared by all scanning CPUs.
+            let preferred = self.nodes[context.from].preferred_zone();
+            match preferred.and_then(|zone| self.own_pageset_still(&self.zones[zone], context.cpu)) {
+                Some(guard) => guard.add_to(|pageset| &pageset.probes, scan.probes),
+                None => self.nodes[context.target].events.add(Event::Probes, scan.probes),
+            }
             freed |= scan.freed;
             if scan.found.is_some() || !scan.changed {
                 return (scan.found, freed);
@@ -146,44 +151,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         (0..RESTARTS).find_map(attempt).flatten()
     }
 
-    /// Counts the zones checked in the CPU's pageset, because the node's counter is shared by all scanning CPUs.
-    fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
-        let preferred = self.nodes[context.from].preferred_zone();
-        match preferred.and_then(|zone| self.own_pageset_still(&self.zones[zone], context.cpu)) {
-            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
-            None => self.nodes[context.target].events.add(Event::Probes, probes),
-        }
-    }
-
     /// Counts a block that `preferred` should have served, in the CPU's counter difference if its pageset can be
     /// locked.
-    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: CpuInfo) {
+    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: CpuInfo) {
         match self.own_pageset_still(preferred, cpu) {
             Some(guard) => {
                 preferred.counters().add(&guard.zone_diffs, ZoneItem::NumaForeign, 1, &guard);
             }
             None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
         }
-    }
-
-    /// Whether a zone may have an equivalent fallback, either on another node or as another part of the same memory.
-    fn has_fallback(&self) -> bool {
-        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
-    }
-
-    /// Whether no later part of the same node and kind has memory.
-    fn is_last_listed_part(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
-        let later = &self.zones[zone.id.index() + 1..];
-        let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
-        parts.all(|part| part.managed() == PageCount::ZERO || !context.allows(part))
-    }
-
-    /// Returns the zones that are parts of the same memory as `zone`, up to and including `zone`.
-    fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
-        let end = zone.id.index() + 1;
-        let before = self.zones[..end].iter().rev();
-        let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
-        &self.zones[end - parts..end]
     }
 }
 
@@ -200,15 +176,21 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let nodes = state.nodes.len();
         // The present form uses it where a fallback exists and watermarks count; a past form decides by the list.
         let off = match form {
-            _ if mode == ZonelistCache::Off || context.has_address_limit() => true,
+            _ if mode == ZonelistCache::Off || context.below.is_some() => true,
             Some(_) if context.strict && !context.first.is_empty() => true,
             Some(form) if context.strict || nodes == 1 => !form.serves_one_node(),
-            Some(form) => context.is_bound() && !form.serves_bound(),
-            None => !state.has_fallback() || context.strict || context.urgency == Urgency::Reserve,
+            Some(form) => context.bound.is_some() && !form.serves_bound(),
+            // Without another node or another part of the same memory, no zone has an equivalent fallback.
+            None => {
+                nodes == 1 && state.zones.iter().all(|zone| zone.is_last_part)
+                    || context.strict
+                    || context.flags.urgency == Urgency::Reserve
+            }
         };
         let is_used = !off || (form.is_some() && nodes > 1);
-        let class = || ScanClass::of(context.order, watermark, context.urgency, context.limit);
-        let class = form.map_or_else(class, |form| ScanClass::past(form, context.limit));
+        let class =
+            || ScanClass::of(context.flags.order, watermark, context.flags.urgency, context.flags.zone_limit);
+        let class = form.map_or_else(class, |form| ScanClass::past(form, context.flags.zone_limit));
         let full = state.lists.full(context.target);
         let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
         Self {
@@ -221,7 +203,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             class,
             full,
             bits: (!off).then(|| full.bitmap(class)),
-            candidates: Candidates::new(state.lists.read(context.target), context.limit, filter),
+            candidates: Candidates::new(state.lists.read(context.target), context.flags.zone_limit, filter),
             cache: if is_used && past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
             preferred: None,
             probes: 0,
@@ -276,7 +258,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             if self.context.strict && zone.node != self.context.target {
                 return Ok(None); // the zones of the target come first in its list
             }
-            if !self.context.has_address_limit() || self.context.allows(zone) {
+            if self.context.below.is_none() || self.context.allows(zone) {
                 return Ok(Some((position, zone)));
             }
             self.report(zone, Outcome::NotAllowed(Exclusion::AddressLimit));
@@ -335,38 +317,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Whether `zone` is above the watermark and has a block of the order.
     fn passes(&self, zone: &Zone<'_, P>) -> bool {
-        let AllocContext { order, urgency, limit, cpu, .. } = *self.context;
-        zone.watermarks_allow(order, urgency, limit, self.watermark)
+        let RequestFlags { order, urgency, zone_limit, .. } = self.context.flags;
+        zone.watermarks_allow(order, urgency, zone_limit, self.watermark)
             && (order == Order::PAGE
-                || zone.free_areas.has_block(order, zone.preferred_area(cpu))
+                || zone.free_areas.has_block(order, zone.preferred_area(self.context.cpu))
                 || self.past == Past::Ignored && zone.free_areas.has_block_exactly(order))
-    }
-
-    /// Returns whether node reclaim would run for `zone`, which does not serve, or failed recently. Returns `None` if node
-    /// reclaim is off or cannot help, because the zone passes or is too far from the preferred zone.
-    /// Memory of one kind may be divided into several zones, its *parts*. Only the last part is reclaimed, so that the
-    /// scan tries every part before.
-    fn reclaim_step(&self, zone: &Zone<'m, P>) -> Option<ReclaimStep> {
-        let preferred = self.preferred.unwrap_or(zone);
-        let (state, node_reclaim) = (self.state, self.state.shared.node_reclaim());
-        let helps = node_reclaim.is_on()
-            && state.is_last_listed_part(zone, self.context)
-            && (self.form.is_some()
-                || u64::from(state.distance(preferred.node, zone.node))
-                    <= state.shared.number(Setting::ReclaimDistance))
-            && !self.passes(zone);
-        let failed = helps && self.recently_failed(zone);
-        helps.then_some(if failed { ReclaimStep::FailedRecently } else { ReclaimStep::WouldRun })
-    }
-
-    /// Whether node reclaim failed for the zone within the last second.
-    ///
-    /// Node reclaim is then not tried again, not even by a scan that ignores full bits, except in past forms.
-    fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
-        let failure = failed_reclaim(zone, self.class.order_class());
-        self.form.is_none()
-            && self.bits.is_some()
-            && failure.binds(self.state.platform.now(), self.context.limit, self.past)
     }
 
     /// Whether the scan respects full bits and that of `position` is set.
@@ -376,34 +331,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.cache == CacheUse::Active && self.bits.is_some_and(is_set)
     }
 
-    /// Whether the present form sets the full bit of the current zone. Records failed node reclaim.
-    fn lasts(&self, zone: &Zone<'_, P>, position: usize) -> bool {
-        match self.reclaimed {
-            None => true,
-            Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
-            Some(outcome) => {
-                let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
-                let is_on = self.state.shared.zonelist_cache() == ZonelistCache::On;
-                if lasting && is_on && !self.context.has_address_limit() {
-                    self.note_failed_reclaim(zone, outcome);
-                }
-                lasting
-            }
-        }
-    }
-
     /// Records for `zone` and the node's lower zones that node reclaim failed.
     ///
     /// The scan reaches the lower zones next. Because reclaim covered the whole node, it need not be repeated for them.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: ReclaimStep) {
         let now = self.state.platform.now();
-        let failure = FailedReclaim::new(now, self.context.limit);
-        let failure = if outcome == ReclaimStep::Nothing { failure } else { failure.with_some_freed() };
+        let failure = FailedReclaim::new(now, self.context.flags.zone_limit, outcome != ReclaimStep::Nothing);
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.state.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {
                 if !failed_reclaim(zone, class).covers(failure, now) {
-                    zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
+                    zone.cells.reclaim_failed_at[class].store(failure.0, Relaxed); // relaxed: a hint
                 }
             }
             note_full(zone, self.class.bound_orders());
@@ -442,33 +380,70 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
 
     fn reclaim_zone(&mut self) -> Option<ReclaimStep> {
         let (position, zone) = self.current?;
+        let (state, context) = (self.state, self.context);
         let is_marked = self.is_marked(position);
-        self.reclaimed = self.reclaim_step(zone).map(|step| match (step, self.purpose) {
+        let is_near = || {
+            let distance = state.distance(self.preferred.unwrap_or(zone).node, zone.node);
+            self.form.is_some() || u64::from(distance) <= state.shared.number(Setting::ReclaimDistance)
+        };
+        // Memory of one kind may be divided into several zones, its *parts*. Only the last part is reclaimed, so that the scan
+        // tries every part before.
+        let is_later = |part: &Zone<'_, P>| {
+            part.kind == zone.kind
+                && part.id > zone.id
+                && part.managed() != PageCount::ZERO
+                && context.allows(part)
+        };
+        let helps = state.shared.node_reclaim().is_on()
+            && !state.node_zones(zone.node).iter().any(is_later)
+            && is_near()
+            && !self.passes(zone);
+        if !helps {
+            self.reclaimed = None;
+            return None;
+        }
+        // Node reclaim that failed within the last second is not tried again, not even by a scan that ignores full bits, except
+        // in past forms.
+        let failure = failed_reclaim(zone, self.class.order_class());
+        let failed = self.form.is_none()
+            && self.bits.is_some()
+            && failure.binds(state.platform.now(), context.flags.zone_limit, self.past);
+        let step = match self.purpose {
             // A full bit that was set within the last second prevents reclaim too (M3).
-            (ReclaimStep::WouldRun, Purpose::Serve) if !is_marked => {
-                self.state.node_reclaim(zone, self.context)
-            }
-            (ReclaimStep::WouldRun, Purpose::Explain) if !is_marked => {
-                self.state.expected_node_reclaim(zone, self.context)
-            }
-            _ => ReclaimStep::FailedRecently,
-        });
-        self.reclaimed.inspect(|&step| {
-            self.report(zone, Outcome::Reclaim(step));
-            self.hid_zones |= is_marked;
-            self.freed |= matches!(step, ReclaimStep::Some | ReclaimStep::Success);
-        })
+            _ if failed || is_marked => ReclaimStep::FailedRecently,
+            Purpose::Serve => state.node_reclaim(zone, context),
+            Purpose::Explain => state.expected_node_reclaim(zone, context),
+        };
+        self.report(zone, Outcome::Reclaim(step));
+        self.hid_zones |= is_marked;
+        self.freed |= matches!(step, ReclaimStep::Some | ReclaimStep::Success);
+        self.reclaimed = Some(step);
+        self.reclaimed
     }
 
     fn try_reclaimed(&mut self) -> bool {
-        // The freed frames may be in any of the node's zones with this kind.
-        let parts = self.current.map_or(&[][..], |(_, zone)| self.state.parts_up_to(zone));
-        parts.iter().any(|part| self.serve_by(part))
+        let Some((_, zone)) = self.current else { return false };
+        // The freed frames may be in any of the parts up to this zone.
+        let zones = self.state.node_zones(zone.node).iter();
+        let mut parts = zones.filter(|part| part.kind == zone.kind && part.id <= zone.id);
+        parts.any(|part| self.serve_by(part))
     }
 
     fn mark_full(&mut self) {
         let Some((position, zone)) = self.current else { return };
-        let sets = self.purpose == Purpose::Explain || self.form.is_some() || self.lasts(zone, position);
+        let sets = match self.reclaimed {
+            _ if self.purpose == Purpose::Explain || self.form.is_some() => true,
+            None => true,
+            Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
+            Some(outcome) => {
+                let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
+                let is_on = self.state.shared.zonelist_cache() == ZonelistCache::On;
+                if lasting && is_on && self.context.below.is_none() {
+                    self.note_failed_reclaim(zone, outcome);
+                }
+                lasting
+            }
+        };
         let Some(bits) = self.bits.filter(|_| sets) else { return };
         if self.purpose == Purpose::Explain {
             bits[position / 64].fetch_or(1 << (position % 64), Relaxed); // relaxed: a copy
@@ -497,7 +472,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
 
     fn begins_outside_cpuset(&mut self) -> bool {
         let (state, context) = (self.state, self.context);
-        let mut all = Candidates::new(state.lists.read(context.target), context.limit, None);
+        let mut all = Candidates::new(state.lists.read(context.target), context.flags.zone_limit, None);
         let outside = |zone: ZoneId| {
             context.cpuset.is_some_and(|cpuset| !cpuset.contains(state.zones[zone.index()].node_id))
         };

@@ -25,9 +25,6 @@ use crate::zone::runs::Run;
 use crate::zone::transitions;
 use crate::zone::{CpuInfo, Zone};
 
-/// Number of zones that a request checks which the serving zone serves: the preferred zone and the serving zone.
-const PROBES: u64 = 2;
-
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Marks a popped frame as allocated.
     ///
@@ -126,7 +123,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone.counters().update(&session.zone_diffs, &session, |counts| {
             ZoneItem::of_served(!missed, zone.is_own(cpu)).into_iter().for_each(|item| counts.add(item, 1));
         });
-        session.add_to(|pageset| &pageset.probes, PROBES);
+        session.add_to(|pageset| &pageset.probes, 2); // the preferred zone and this one were checked
         if flags.order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
             self.nodes[usize::from(cpu.node)].note_served_elsewhere();
             session.serve_instead_of(preferred);
@@ -213,10 +210,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             self.cached_for(context).and_then(|stack| Some((stack, self.own_pageset_still(zone, cpu)?)));
         let Some((stack, guard)) = locked else { return self.serve_from_buddy(zone, preferred, context) };
         let block = loop {
-            if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
+            if let Some(block) = self.pop(&guard, stack, context.flags.order, context.flags.kind) {
                 break block;
             }
-            let spare = spare(zone, context.limit, watermark);
+            let spare = spare(zone, context.flags.zone_limit, watermark);
             if guard.refill(stack, spare) == 0 {
                 guard.update_limits();
                 drop(guard);
@@ -243,14 +240,25 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn has_block_for(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
         let cpu = context.cpu;
         let has = |stack| cpu.exists() && self.pagesets_of(zone).of(cpu).has(stack);
-        self.cached_for(context).is_some_and(|stack| has(stack) || zone.has_owned(cpu, context.order))
-            || zone.free_areas.largest_order() >= Some(context.order) && context.has_block_in_reach(zone)
+        self.cached_for(context).is_some_and(|stack| has(stack) || zone.has_owned(cpu, context.flags.order))
+            || zone.free_areas.largest_order() >= Some(context.flags.order)
+                && context.has_block_in_reach(zone)
+    }
+
+    /// Counts which zone served a request for a range.
+    pub(crate) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
+        let zone = &self.zones[served.index()];
+        let preferred = self.find_in_zones(context, Some).unwrap_or(zone);
+        context.count_beside_pagesets(zone, preferred);
+        if zone.node != preferred.node {
+            self.count_foreign(preferred, context.cpu);
+        }
     }
 
     /// Returns the stack that caches blocks for a request; `None` if pagesets cannot serve it.
     fn cached_for(&self, context: &AllocContext<'_>) -> Option<StackId> {
         let is_kept = |stack: &StackId| context.is_block() && !stack.is_middle();
-        self.cached.stack(context.order).filter(is_kept)
+        self.cached.stack(context.flags.order).filter(is_kept)
     }
 
     /// Allocates a block directly from the buddy.
@@ -264,13 +272,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
     ) -> Option<Block> {
         let block = if context.is_block() {
-            let frame = self.take_free(zone, context.cpu, context.order, context.kind)?;
-            self.count_taken(zone, context.order, context.kind);
-            block_at(zone, frame, context.order)
+            let frame = self.take_free(zone, context.cpu, context.flags.order, context.flags.kind)?;
+            self.count_taken(zone, context.flags.order, context.flags.kind);
+            block_at(zone, frame, context.flags.order)
         } else {
             self.take_placed(zone, context)?
         };
-        count_beside_pagesets(zone, preferred, context);
+        context.count_beside_pagesets(zone, preferred);
         Some(block)
     }
 
@@ -296,7 +304,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Allocates from the buddy for a request that not every block suits: a run, or a block below an address limit.
     fn take_placed(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> Option<Block> {
-        let (order, kind, max) = (context.order, context.kind, self.config.max_order);
+        let (order, kind, max) = (context.flags.order, context.flags.kind, self.config.max_order);
         let pages = order.pages().get();
         loop {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
@@ -325,7 +333,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Under [`InvalidFree::Checked`](crate::config::InvalidFree::Checked), racing frees may have listed an allocated
     /// block as free. With poisoning, the contents may have changed.
-    pub(crate) fn is_unused(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
+    fn is_unused(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
         if zone.frames.state(frame) != FrameState::Free {
             self.note_invalid(zone, frame, order);
             return false;
@@ -334,12 +342,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees frames that left the buddy, were counted as allocated, and are not needed.
-    pub(crate) fn return_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
+    fn return_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
         self.nodes[zone.node].counters.add_total(kind.item(), -(run.count as i64));
         for (frame, order) in run.blocks(max) {
             zone.frames.set(frame, FrameState::Cached(order));
             self.merge(zone, frame, order);
         }
+    }
+
+    /// Marks a run that left the buddy as allocated. If poison or a state shows that some of its frames cannot be
+    /// allocated, retires these, frees the others and returns `false`.
+    pub(crate) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
+        self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
+        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        let is_unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
+        if checks && run.frames().filter(is_unused).count() as u64 != run.count {
+            for first in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
+                self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
+            }
+            return false;
+        }
+        zone.frames.mark_run(run, self.config.max_order, kind);
+        true
     }
 
     /// Marks a block that was removed from a pageset or the buddy as allocated; returns `false` if it is retired
@@ -404,20 +428,34 @@ impl PageKind {
     }
 }
 
-pub(super) fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
-    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
+impl AllocContext<'_> {
+    /// Whether any block of its order will do, so that pagesets may serve the request.
+    fn is_block(&self) -> bool {
+        self.count == self.flags.order.pages() && self.below.is_none()
+    }
+
+    /// Whether a block of `zone` is one that interleaving requested from this node.
+    const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        self.interleaved && self.target == zone.node
+    }
+
+    /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
+    pub(super) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        let limit = self.below.filter(|&limit| limit < zone.span.end());
+        limit.is_none_or(|limit| zone.free_areas.has_block_below(self.flags.order, zone.frames_below(limit)))
+    }
+
+    /// Counts which zone and node served the request from the buddy or by range.
+    fn count_beside_pagesets<P: Platform>(&self, zone: &Zone<'_, P>, preferred: &Zone<'_, P>) {
+        // The scan counts `NumaForeign` for `preferred`, the first zone that could have served the block.
+        let items = ZoneItem::of_served(preferred.node == zone.node, self.from == zone.node);
+        let hit = self.is_interleave_hit(zone).then_some(ZoneItem::InterleaveHit);
+        items.into_iter().chain(hit).for_each(|item| zone.counters().add_total(item, 1));
+    }
 }
 
-/// Counts which zone and node served a request from the buddy or by range.
-pub(crate) fn count_beside_pagesets<P: Platform>(
-    zone: &Zone<'_, P>,
-    preferred: &Zone<'_, P>,
-    context: &AllocContext<'_>,
-) {
-    // The scan counts `NumaForeign` for `preferred`, the first zone that could have served the block.
-    let items = ZoneItem::of_served(preferred.node == zone.node, context.from == zone.node);
-    let hit = context.is_interleave_hit(zone).then_some(ZoneItem::InterleaveHit);
-    items.into_iter().chain(hit).for_each(|item| zone.counters().add_total(item, 1));
+pub(super) fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
+    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
 }
 
 /// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.

@@ -3,25 +3,19 @@
 //! Related files: `machine/error.rs` defines the errors in a machine's description, and `error/shortage.rs` defines an
 //! out-of-memory error's details.
 
-mod fence;
-mod online;
-mod range;
+mod ranges;
 mod shortage;
-mod split;
-mod used;
 
 use core::fmt;
 
 use crate::machine::TopologyError;
 use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
 use crate::units::{MAX_ORDER_LIMIT, NodeId, Order, PROCESSES_MAX, PageCount, Pfn, ZoneKind};
-pub use fence::{FenceError, RetireError};
-pub use online::{OnlineError, ZoneSpan};
-pub use range::RangeError;
+pub use ranges::{
+    FenceError, OnlineError, RangeError, RetireError, SplitError, UsedFrames, UsedState, ZoneSpan,
+};
 use shortage::ignored;
 pub use shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
-pub use split::SplitError;
-pub use used::{UsedFrames, UsedState};
 
 messages! {
     /// Reason for a failed allocation.

@@ -107,20 +107,6 @@ pub struct VerdictCounts {
     pub would_serve: u32,
 }
 
-impl VerdictCounts {
-    /// Counts a zone with `verdict`.
-    pub(crate) const fn add(&mut self, verdict: Verdict) {
-        let count = match verdict {
-            Verdict::NoMemory => &mut self.no_memory,
-            Verdict::BelowMin { .. } => &mut self.below_min,
-            Verdict::Reserved { .. } => &mut self.reserved,
-            Verdict::NoBlock => &mut self.no_block,
-            Verdict::WouldServe => &mut self.would_serve,
-        };
-        *count += 1;
-    }
-}
-
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no block of order {} for node {}; zones: ", self.order, self.node)?;

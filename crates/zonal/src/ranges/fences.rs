@@ -2,13 +2,15 @@
 //!
 //! A fence serves memory that is to leave, and ranges that a caller wants whole. It closes the pagesets of its zone,
 //! because a pageset would allocate freed frames again. Related files: `zone/fences.rs` moves freed frames to fences,
-//! `admin/hotplug.rs` takes fenced memory offline.
+//! `admin/hotplug.rs` brings memory online.
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::error::{FenceError, UsedFrames, UsedState};
+use crate::error::{FenceError, OnlineError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
-use crate::platform::Platform;
+use crate::platform::{Atomic, Platform};
 use crate::request::FrameRun;
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Zone;
@@ -52,8 +54,8 @@ const WAIT_ROUNDS: u32 = 1000;
 /// ```
 #[must_use = "dropping a fence frees the frames that it holds"]
 pub struct Fence<'a, 'm, P: Platform> {
-    pub(crate) allocator: &'a Allocator<'m, P>,
-    pub(crate) zone: &'m Zone<'m, P>,
+    allocator: &'a Allocator<'m, P>,
+    zone: &'m Zone<'m, P>,
     range: FrameRange,
     slot: usize,
 }
@@ -145,16 +147,12 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     /// Returns the number of frames in the range that the fence does not hold, without retired frames.
     #[must_use]
     pub fn in_use(&self) -> PageCount {
-        self.range.count.saturating_minus(self.held()).saturating_minus(self.retired())
-    }
-
-    /// Returns the number of retired frames in the range.
-    pub(super) fn retired(&self) -> PageCount {
+        let not_held = self.range.count.saturating_minus(self.held());
         if self.zone.retired() == 0 {
-            return PageCount::ZERO;
+            return not_held;
         }
         let is_retired = |&frame: &u32| matches!(self.zone.frames.state(frame), FrameState::Retired(_));
-        PageCount::new(self.run().frames().filter(is_retired).count() as u64)
+        not_held.saturating_minus(PageCount::new(self.run().frames().filter(is_retired).count() as u64))
     }
 
     /// Calls `each` for every block and every run in the range that is in use, in ascending order.
@@ -219,7 +217,17 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         let (allocator, zone, run) = (self.allocator, self.zone, self.run());
         let held = allocator.state.lock_changes();
         allocator.state.finish_all_frees();
-        self.drop_poisoned();
+        if let Some(poison) = allocator.state.config.hardening.poison {
+            // Frames whose poison has changed are retired.
+            for frame in run.frames() {
+                if zone.frames.state(frame) == FrameState::Fenced
+                    && !allocator.state.is_poisoned(zone, frame, Order::PAGE, poison)
+                    && zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel))
+                {
+                    zone.count_retired(1);
+                }
+            }
+        }
         if !self.is_whole() {
             drop(held);
             return Err(self);
@@ -236,31 +244,73 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
     }
 
-    /// Retires the held frames whose poison has changed, if frees poison.
-    fn drop_poisoned(&self) {
-        if let Some(poison) = self.allocator.state.config.hardening.poison {
-            for frame in self.run().frames() {
-                let is_held = self.zone.frames.state(frame) == FrameState::Fenced;
-                if is_held
-                    && !self.allocator.state.is_poisoned(self.zone, frame, Order::PAGE, poison)
-                    && self.zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel))
-                {
-                    self.zone.count_retired(1);
-                }
-            }
-        }
-    }
-
     /// Frees the frames that the fence holds, as dropping it does.
     pub fn release(self) {}
 
+    /// Takes the range offline.
+    ///
+    /// # Errors
+    /// Returns the fence if a frame of the range is neither held nor retired.
+    pub fn offline(self) -> Result<(), Self> {
+        let (allocator, zone, run) = (self.allocator, self.zone, self.run());
+        let held = allocator.state.lock_changes();
+        allocator.state.finish_all_frees();
+        if self.in_use() != PageCount::ZERO {
+            drop(held);
+            return Err(self);
+        }
+        self.remove();
+        // Frames that were to be retired are forgotten too, because other memory may come online in their place.
+        zone.bad_of_run(run);
+        let counters = &allocator.state.nodes[zone.node].counters;
+        for frame in run.frames() {
+            if let FrameState::Retired(kind) = zone.frames.state(frame) {
+                zone.count_retired(-1);
+                counters.add_total(kind.item(), -1);
+                counters.add_total(NodeItem::Kernel, 1);
+            }
+        }
+        counters.add_total(NodeItem::Kernel, -(run.count as i64));
+        zone.clear_states(run);
+        // Relaxed: the lock for run-time changes serialises all writers.
+        zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
+        zone.frames.remove_managed(run.first, run.count);
+        allocator.state.apply_settings(&held);
+        if zone.managed() == PageCount::ZERO {
+            allocator.state.rebuild_lists(&held);
+        }
+        Ok(())
+    }
+
+    /// Takes the range offline, or releases the fence.
+    ///
+    /// # Errors
+    /// Returns [`OnlineError::InUse`] if frames are in use. All frames of the range are then online, and those that the
+    /// fence held are free.
+    pub fn leave(self) -> Result<(), OnlineError> {
+        let mut fence = self;
+        loop {
+            let Err(returned) = fence.offline() else { return Ok(()) };
+            fence = returned;
+            let in_use = fence.in_use();
+            if in_use == PageCount::ZERO {
+                continue; // other threads freed the last frames meanwhile, and the fence holds them
+            }
+            let mut first = None;
+            fence.for_each_in_use(|used| {
+                first.get_or_insert(used);
+            });
+            return Err(OnlineError::InUse { start: fence.range().start, in_use, first });
+        }
+    }
+
     /// Removes the fence without freeing its frames. The caller holds the lock for run-time changes.
-    pub(crate) fn remove(self) {
+    fn remove(self) {
         self.allocator.state.end_fence(self.zone, self.slot);
         core::mem::forget(self);
     }
 
-    pub(crate) fn run(&self) -> Run {
+    fn run(&self) -> Run {
         Run { first: self.zone.offset(self.range.start), count: self.range.count.get() }
     }
 }

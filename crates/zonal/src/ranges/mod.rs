@@ -3,14 +3,15 @@
 //! Ranges may be larger than the largest block. They are runs (`zone/runs.rs`), which `ranges/runs.rs` frees and splits.
 //! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `reclaim/by_range.rs` empties ranges.
 
-pub(crate) mod fences;
-pub(crate) mod retire;
+mod fences;
+mod retire;
 mod runs;
 
+pub use fences::Fence;
+pub use retire::Retirement;
+
 use crate::Allocator;
-use crate::alloc::serve::count_beside_pagesets;
 use crate::buddy::ranges::Sought;
-use crate::config::InvalidFree;
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
@@ -20,7 +21,7 @@ use crate::request::Request;
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
+use crate::units::{Order, PageCount, PageKind, Pfn};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
@@ -46,10 +47,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
         if !self.state.take_exactly(zone, run, kind) {
-            self.state.ask_others_to_drain();
+            if self.state.process != 0 {
+                self.state.platform.drain_others(); // waits a moment for them
+            }
             self.state.drain_zone(zone);
             if !self.state.take_exactly(zone, run, kind) {
-                return Err(self.state.in_use(zone, &range));
+                let found = self.state.used_blocks(zone, &range).next();
+                let free = PageCount::new(zone.free_areas.count_free(run.first, run.count));
+                return Err(match found {
+                    Some(first) => {
+                        RangeError::InUse { range, first, used: range.count.saturating_minus(free) }
+                    }
+                    // Other threads have freed the frames since, or are about to.
+                    None => RangeError::Changing(range),
+                });
             }
         }
         self.state.zero_new(None, range.start, range.count);
@@ -110,8 +121,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
             });
             frames.map(|frames| (frames.zone, frames))
         };
-        let frames = self.state.recorded(&context, find);
-        let frames = frames.ok_or_else(|| self.state.not_contiguous(&context))?;
+        let Some(frames) = self.state.recorded(&context, find) else {
+            self.state.note_refusal(&context);
+            let mut longest = 0;
+            let _ = self.state.find_in_zones(&context, |zone| {
+                let start = u64::from(zone.offset(zone.span.start));
+                let (mut at, end) = (start, self.state.reach(zone, &context));
+                while at < end {
+                    let free = zone.free_areas.same_until(at, end, Sought::Free);
+                    longest = longest.max(free - at);
+                    at = zone.free_areas.same_until(free, end, Sought::Used);
+                }
+                None::<()>
+            });
+            let (longest, ranges_ignored) = (PageCount::new(longest), context.ranges_ignored.get());
+            return Err(AllocError::NotContiguous { count, longest, ranges_ignored });
+        };
         self.state.count_contiguous(&context, frames.zone);
         self.state.zero_new(Some(request), frames.range.start, count);
         Ok(frames)
@@ -119,34 +144,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts which zone served a request for a range.
-    pub(super) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
-        let zone = &self.zones[served.index()];
-        let preferred = self.find_in_zones(context, Some).unwrap_or(zone);
-        count_beside_pagesets(zone, preferred, context);
-        if zone.node != preferred.node {
-            self.count_foreign(preferred, context.cpu);
-        }
-    }
-
-    /// Counts a failed request for a range, and returns its error.
-    #[cold]
-    fn not_contiguous(&self, context: &AllocContext<'_>) -> AllocError {
-        self.note_refusal(context);
-        let mut longest = 0;
-        let _ = self.find_in_zones(context, |zone| {
-            let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
-            while at < end {
-                let free = zone.free_areas.same_until(at, end, Sought::Free);
-                longest = longest.max(free - at);
-                at = zone.free_areas.same_until(free, end, Sought::Used);
-            }
-            None::<()>
-        });
-        let (count, ranges_ignored) = (context.count, context.ranges_ignored.get());
-        AllocError::NotContiguous { count, longest: PageCount::new(longest), ranges_ignored }
-    }
-
     /// Allocates free frames from the first allowed zone that has so many and stays above its watermark `min`.
     fn find_frames(&self, context: &AllocContext<'_>) -> Option<FrameRun> {
         let count = context.count;
@@ -158,8 +155,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 {
                     return None;
                 }
-                let first = zone.free_areas.find_range(within.clone(), count.get(), context.order)?;
-                if self.take_exactly(zone, Run { first, count: count.get() }, context.kind) {
+                let first = zone.free_areas.find_range(within.clone(), count.get(), context.flags.order)?;
+                if self.take_exactly(zone, Run { first, count: count.get() }, context.flags.kind) {
                     let range = FrameRange { start: zone.pfn(first), count };
                     return Some(FrameRun { range, zone: zone.id, node: zone.node_id });
                 }
@@ -181,11 +178,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         count: PageCount,
     ) -> PageCount {
-        if context.urgency == Urgency::Reserve {
+        if context.flags.urgency == Urgency::Reserve {
             return PageCount::ZERO;
         }
-        let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
-        let needed = min.plus(zone.reserve(context.limit)).plus(count);
+        let min = zone.watermarks().discounted(Watermark::Min, context.flags.urgency);
+        let needed = min.plus(zone.reserve(context.flags.zone_limit)).plus(count);
         needed.saturating_minus(PageCount::new(zone.free_areas.pages()))
     }
 
@@ -196,47 +193,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return false;
         }
         self.mark_taken(zone, run, kind)
-    }
-
-    /// Marks a run that left the buddy as allocated. If poison or a state shows that some of its frames cannot be
-    /// allocated, retires these, frees the others and returns `false`.
-    pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
-        if checks && !self.are_unused(zone, run, kind) {
-            return false;
-        }
-        zone.frames.mark_run(run, self.config.max_order, kind);
-        true
-    }
-
-    /// Whether all frames of a run that left the buddy can be allocated. Otherwise retires the frames that cannot, and
-    /// frees the others.
-    #[cold]
-    fn are_unused(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        let frames = (u64::from(run.first)..u64::from(run.first) + run.count).map(|frame| frame as u32);
-        let unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
-        if frames.clone().filter(unused).count() as u64 == run.count {
-            return true;
-        }
-        for first in frames.filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
-            self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
-        }
-        false
-    }
-
-    /// Returns the error for a range with frames that are not free.
-    #[cold]
-    fn in_use(&self, zone: &Zone<'m, P>, range: &FrameRange) -> RangeError {
-        let found = self.used_blocks(zone, range).next();
-        let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
-        match found {
-            Some(first) => {
-                RangeError::InUse { range: *range, first, used: range.count.saturating_minus(free) }
-            }
-            // Other threads have freed the frames since, or are about to.
-            None => RangeError::Changing(*range),
-        }
     }
 
     /// Returns the blocks in a zone's range that are not free, ascending.
@@ -254,11 +210,23 @@ impl<'m, P: Platform> MachineState<'m, P> {
             while next < end {
                 let (frame, state) = (next as u32, zone.frames.state(next as u32));
                 let state = if is_reentered { state } else { zone.unwatched(frame, state) };
-                next += state.order().map_or(1, |order| order.pages().get());
-                let used = used_frames(zone, frame, state);
-                if used.is_some() {
-                    return used;
-                }
+                let count = state.order().map_or(PageCount::new(1), Order::pages);
+                next += count.get();
+                let state = match state {
+                    // A watched block that was not found in the table has just been freed.
+                    FrameState::Free | FrameState::Watched => continue,
+                    FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => {
+                        UsedState::Allocated(kind)
+                    }
+                    FrameState::RunPart(_) => UsedState::InRun,
+                    FrameState::Cached(_) => UsedState::Cached,
+                    FrameState::Quarantined(..) => UsedState::Quarantined,
+                    FrameState::Splitting(_) => UsedState::BeingSplit,
+                    FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
+                    FrameState::Retired(_) => UsedState::Retired,
+                    FrameState::NotManaged => UsedState::NotManaged,
+                };
+                return Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state });
             }
             None
         })
@@ -279,7 +247,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
         }
         for _ in 0..RESTARTS {
-            let mut candidates = Candidates::new(self.lists.read(context.target), context.limit, None);
+            let mut candidates =
+                Candidates::new(self.lists.read(context.target), context.flags.zone_limit, None);
             let mut from = 0;
             while let Ok(next) = candidates.next(from, None) {
                 let (position, zone) = next?;
@@ -294,22 +263,4 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         None
     }
-}
-
-/// Describes the block at `frame`, or returns `None` if the frame is free.
-fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -> Option<UsedFrames> {
-    let used = match state {
-        // A watched block that was not found in the table has just been freed.
-        FrameState::Free | FrameState::Watched => return None,
-        FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => UsedState::Allocated(kind),
-        FrameState::RunPart(_) => UsedState::InRun,
-        FrameState::Cached(_) => UsedState::Cached,
-        FrameState::Quarantined(..) => UsedState::Quarantined,
-        FrameState::Splitting(_) => UsedState::BeingSplit,
-        FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
-        FrameState::Retired(_) => UsedState::Retired,
-        FrameState::NotManaged => UsedState::NotManaged,
-    };
-    let count = state.order().map_or(PageCount::new(1), Order::pages);
-    Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state: used })
 }

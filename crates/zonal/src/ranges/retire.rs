@@ -71,15 +71,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(RetireError::Reentered(frame));
         }
-        let held = self.state.lock_changes();
+        let _held = self.state.lock_changes();
         for round in 0..TRIES {
-            match self.state.try_retire(zone, zone.offset(frame))? {
-                Some(done) => {
-                    drop(held);
-                    return Ok(done);
-                }
-                None => self.state.platform.relax(round),
+            if let Some(done) = self.state.try_retire(zone, zone.offset(frame))? {
+                return Ok(done);
             }
+            self.state.platform.relax(round);
         }
         Err(RetireError::Changing(frame))
     }

@@ -9,8 +9,9 @@ use crate::error::{AllocError, FreeError, SplitError};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
-use crate::request::{Block, FrameRun, Request};
+use crate::request::{FrameRun, Request};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
@@ -39,7 +40,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let block = if request.flags.order.pages() == count {
             self.alloc(&request)
         } else {
-            self.state.serve_run(&request, count)
+            self.state.may_begin(&request)?;
+            let context = self.state.resolve(&request, Turn::Next)?;
+            self.state.serve(&request, &AllocContext { count, ..context })
         }?;
         Ok(FrameRun { range: FrameRange { start: block.first, count }, zone: block.zone, node: block.node })
     }
@@ -129,14 +132,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Allocates at most as many frames as a block of the request's order has, without pagesets.
-    fn serve_run(&self, request: &Request<'_>, count: PageCount) -> Result<Block, AllocError> {
-        self.may_begin(request)?;
-        let mut context = self.resolve(request, Turn::Next)?;
-        context.count = count;
-        self.serve(request, &context)
-    }
-
     /// Returns a range of frames as a run.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ use crate::platform::reclaimer::ReclaimRequest;
 use crate::platform::steps::Step;
 use crate::platform::{Atomic, Platform};
 use crate::reclaim::{IDLE_ROUNDS, direct_request, range_request, zone_alone};
-use crate::request::Block;
 use crate::request::FrameRun;
 use crate::request::context::AllocContext;
 use crate::rules::sort::sort_by_key;
@@ -48,14 +47,7 @@ struct Claim<'a, 'm, P: Platform> {
     held: u64,
 }
 
-impl<'a, 'm, P: Platform> Claim<'a, 'm, P> {
-    fn begin(state: &'a MachineState<'m, P>, zone: &'m Zone<'m, P>, run: Run) -> Option<Self> {
-        let slot = zone.begin_claim(run)?;
-        let mut claim = Self { state, zone, run, slot, held: 0 };
-        claim.extend();
-        Some(claim)
-    }
-
+impl<P: Platform> Claim<'_, '_, P> {
     /// Adds the frames that are free now.
     fn extend(&mut self) {
         let taken = self.zone.claim_free(self.run);
@@ -77,16 +69,6 @@ impl<P: Platform> Drop for Claim<'_, '_, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reclaims a range for a block.
-    ///
-    /// # Errors
-    /// Returns the number of frames that the reclaimers freed.
-    pub(crate) fn reclaim_block(&self, context: &AllocContext<'_>) -> Result<Block, PageCount> {
-        let run = self.reclaim_run(context)?;
-        self.count_contiguous(context, run.zone);
-        Ok(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
-    }
-
     /// Empties windows of the allowed zones with the reclaimers until one can be allocated.
     ///
     /// Evicts at most twice as many frames as the request needs: those of the window, and as many others as the zone
@@ -97,49 +79,41 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn reclaim_run(&self, context: &AllocContext<'_>) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
         // A claim of a range would outlive its process if several share the allocator.
-        if !context.may_reclaim || (P::IS_SHARED && self.process != 0) {
+        if !context.may_reclaim || self.process != 0 {
             return Err(evicted);
         }
-        let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, &mut evicted));
-        run.ok_or(evicted)
-    }
-
-    /// Empties windows of a zone until one can be allocated.
-    fn reclaim_run_of(
-        &self,
-        zone: &'m Zone<'m, P>,
-        context: &AllocContext<'_>,
-        evicted: &mut PageCount,
-    ) -> Option<FrameRun> {
         let most = PageCount::new(context.count.get().saturating_mul(2));
-        let mut tried = [None; WINDOW_TRIES];
-        let (mut at, mut searches, mut waits) = (0, 0, 0);
-        while at < if context.may_retry { WINDOW_TRIES } else { 1 } {
-            if context.ranges_ignored.get() {
-                return None;
-            }
-            let left = most.saturating_minus(*evicted);
-            let beside_others = zone.is_reclaimed();
-            let Some(run) = self.cheapest_window(zone, context, left, &tried[..at]) else {
-                // Another thread's reclaim may have frames of all windows that it is about to free.
-                if searches == IDLE_ROUNDS || !beside_others && !zone.is_reclaimed() {
+        let run = self.find_in_zones(context, |zone| {
+            let mut tried = [None; WINDOW_TRIES];
+            let (mut at, mut searches, mut waits) = (0, 0, 0);
+            while at < if context.flags.may_retry() { WINDOW_TRIES } else { 1 } {
+                if context.ranges_ignored.get() {
                     return None;
                 }
-                searches += 1;
-                while waits < WAIT_ROUNDS && zone.is_reclaimed() {
-                    self.platform.relax(waits);
-                    waits += 1;
+                let left = most.saturating_minus(evicted);
+                let beside_others = zone.is_reclaimed();
+                let Some(run) = self.cheapest_window(zone, context, left, &tried[..at]) else {
+                    // Another thread's reclaim may have frames of all windows that it is about to free.
+                    if searches == IDLE_ROUNDS || !beside_others && !zone.is_reclaimed() {
+                        return None;
+                    }
+                    searches += 1;
+                    while waits < WAIT_ROUNDS && zone.is_reclaimed() {
+                        self.platform.relax(waits);
+                        waits += 1;
+                    }
+                    self.drain_zone(zone);
+                    continue;
+                };
+                tried[at] = Some(run);
+                at += 1;
+                if let Break(ended) = self.empty(zone, run, context, most, &mut evicted) {
+                    return ended;
                 }
-                self.drain_zone(zone);
-                continue;
-            };
-            tried[at] = Some(run);
-            at += 1;
-            if let Break(ended) = self.empty(zone, run, context, most, evicted) {
-                return ended;
             }
-        }
-        None
+            None
+        });
+        run.ok_or(evicted)
     }
 
     /// Empties a window with the reclaimers and allocates it. Continues if some of its frames are still in use, and ends
@@ -175,7 +149,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 return Break(None);
             }
         }
-        let Some(mut claim) = Claim::begin(self, zone, run) else { return Continue(()) };
+        let Some(slot) = zone.begin_claim(run) else { return Continue(()) };
+        let mut claim = Claim { state: self, zone, run, slot, held: 0 };
+        claim.extend();
         for _ in 0..IDLE_ROUNDS {
             if claim.missing() == PageCount::ZERO {
                 break;
@@ -197,7 +173,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             *evicted = evicted.plus(freed.max(gained));
             // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
             if gained.plus(gained) < freed
-                && self.count_reclaimable_in(zone, range, claim.missing()) >= claim.missing()
+                && self.count_reclaimable(&range_request(zone, range, claim.missing())) >= claim.missing()
             {
                 context.ranges_ignored.set(true);
                 return Break(None);
@@ -209,7 +185,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // The claim holds the frames already.
         if claim.missing() != PageCount::ZERO
             || self.short_of_min(zone, context, PageCount::ZERO) != PageCount::ZERO
-            || !self.take_claimed(claim, context.kind)
+            || !self.take_claimed(claim, context.flags.kind)
         {
             return Continue(());
         }
@@ -241,7 +217,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         left: PageCount,
         tried: &[Option<Run>],
     ) -> Option<Run> {
-        let (align, count) = (context.order.pages().get(), context.count);
+        let (align, count) = (context.flags.order.pages().get(), context.count);
         let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
         let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);
@@ -274,7 +250,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 let candidate = window(number.into());
                 asked += 1;
                 // The reclaimers are asked first: frames that another thread evicts afterwards are no longer used.
-                let reclaimable = self.count_reclaimable_in(zone, range_of(zone, candidate), count);
+                let reclaimable =
+                    self.count_reclaimable(&range_request(zone, range_of(zone, candidate), count));
                 let used = self.used_in(zone, candidate, &mut looks);
                 if used.is_some_and(|(_, used)| reclaimable >= used) {
                     return Some(candidate);

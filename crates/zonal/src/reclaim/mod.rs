@@ -52,13 +52,16 @@ struct Extent<'m, P: Platform> {
     alone: Option<ZoneId>,
 }
 
-impl<P: Platform> Extent<'_, P> {
+impl<'m, P: Platform> Extent<'m, P> {
     fn managed(&self) -> PageCount {
         self.zones.iter().map(Zone::managed).sum()
     }
 
+    /// Returns how many more frames must be free for all zones to be above `watermarks.high`.
     fn missing_to_high(&self) -> PageCount {
-        self.zones.iter().map(missing_to_high).sum()
+        let with_memory = self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO);
+        let wanted = |zone: &Zone<'m, P>| zone.watermarks().high.plus(PageCount::new(1));
+        with_memory.map(|zone| wanted(zone).saturating_minus(zone.free())).sum()
     }
 }
 
@@ -82,7 +85,32 @@ impl<'m, P: Platform> Allocator<'m, P> {
         });
         // Meanwhile the node's zones use the counter thresholds for pressure, with which totals are more exact.
         zones.iter().for_each(|zone| zone.counters().pressure_begins());
-        let freed = self.state.reclaim_to_high(place);
+        let mut freed = PageCount::ZERO;
+        // A round counts as idle if the zones are still at least as far from `high` as before, regardless of the number that
+        // the reclaimers return.
+        let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
+        loop {
+            let missing = self.state.whole_node(place).missing_to_high();
+            idle = if missing < least { 0 } else { idle + 1 };
+            least = least.min(missing);
+            if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
+                break;
+            }
+            node.events.add(Event::BackgroundRounds, 1);
+            let mut in_round = PageCount::ZERO;
+            for extent in self.state.extents(place) {
+                let missing = extent.missing_to_high();
+                if missing != PageCount::ZERO {
+                    let target = missing.max(reclaim_target(Order::PAGE));
+                    let request = ReclaimRequest::new(ReclaimReason::Background, node.id, target);
+                    in_round = in_round.plus(self.state.call_reclaimers(&extent, &request));
+                }
+            }
+            freed = freed.plus(in_round);
+            if in_round == PageCount::ZERO {
+                break;
+            }
+        }
         node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
         if freed == PageCount::ZERO {
@@ -128,46 +156,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns how many of `target` used frames in a `zone` range the reclaimers could free, or more.
-    pub(super) fn count_reclaimable_in(
-        &self,
-        zone: &Zone<'m, P>,
-        range: FrameRange,
-        target: PageCount,
-    ) -> PageCount {
-        self.count_reclaimable(&range_request(zone, range, target))
-    }
-
-    /// Runs rounds of reclaim on the node with index `place`, as long as they make progress.
-    ///
-    /// A round counts as idle if the zones are still at least as far from `high` as before, regardless of the number
-    /// that the reclaimers return.
-    fn reclaim_to_high(&self, place: usize) -> PageCount {
-        let node = &self.nodes[place];
-        let mut total = PageCount::ZERO;
-        let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
-        loop {
-            let missing = self.whole_node(place).missing_to_high();
-            idle = if missing < least { 0 } else { idle + 1 };
-            least = least.min(missing);
-            if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
-                return total;
-            }
-            node.events.add(Event::BackgroundRounds, 1);
-            let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
-            let freed = short.map(|extent| {
-                let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
-                let request = ReclaimRequest::new(ReclaimReason::Background, node.id, target);
-                self.call_reclaimers(&extent, &request)
-            });
-            let freed: PageCount = freed.sum();
-            total = total.plus(freed);
-            if freed == PageCount::ZERO {
-                return total;
-            }
-        }
-    }
-
     /// Marks the caller as reclaiming until the result is dropped; meanwhile the caller's own requests may use the reserve.
     fn reclaiming(&self) -> Defer<impl Fn()> {
         self.platform.begin_reclaiming();
@@ -205,11 +193,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Runs direct reclaim for a request, and counts the frames freed and the time that the request stalls.
-    pub(super) fn stalling(
-        &self,
-        context: &AllocContext<'_>,
-        reclaim: impl FnOnce() -> PageCount,
-    ) -> PageCount {
+    fn stalling(&self, context: &AllocContext<'_>, reclaim: impl FnOnce() -> PageCount) -> PageCount {
         let node = &self.nodes[context.target];
         node.cells.stalls.0.begin(self.platform.now());
         let _stalled = Defer(|| node.cells.stalls.0.end(self.platform.now()));
@@ -222,36 +206,31 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Runs one direct reclaim round of up to `target` frames; returns the number of frames freed.
-    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, target: PageCount) -> PageCount {
-        let mut freed = PageCount::ZERO;
-        let in_reach = self.allowed_nodes(context);
-        // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
-        let places = (0..self.nodes.len()).map(|step| (context.target + step) % self.nodes.len());
-        for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
-            freed = freed.plus(self.direct_reclaim_of(place, context, target.saturating_minus(freed)));
-            if freed >= target {
-                break;
+    /// Runs one direct reclaim round, which frees about `most` frames or fewer; returns the number of frames freed.
+    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, most: PageCount) -> PageCount {
+        let target = reclaim_target(context.flags.order).min(most);
+        self.stalling(context, || {
+            let mut freed = PageCount::ZERO;
+            let in_reach = self.allowed_nodes(context);
+            // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
+            let places = (0..self.nodes.len()).map(|step| (context.target + step) % self.nodes.len());
+            for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
+                let before = freed;
+                for extent in self.extents(place) {
+                    if freed < target && extent.zones.iter().any(|zone| context.allows(zone)) {
+                        let target = target.saturating_minus(freed);
+                        let request =
+                            ReclaimRequest { target, ..direct_request(context, self.nodes[place].id) };
+                        freed = freed.plus(self.call_reclaimers(&extent, &request));
+                    }
+                }
+                self.note_direct(place, context, freed.saturating_minus(before));
+                if freed >= target {
+                    break;
+                }
             }
-        }
-        freed
-    }
-
-    /// Reclaims directly up to `target` frames of the node with this index.
-    fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
-        let node = &self.nodes[place];
-        let mut freed = PageCount::ZERO;
-        let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| context.allows(zone));
-        for extent in self.extents(place).filter(helps) {
-            let left = target.saturating_minus(freed);
-            let request = ReclaimRequest { target: left, ..direct_request(context, node.id) };
-            freed = freed.plus(self.call_reclaimers(&extent, &request));
-            if freed >= target {
-                break;
-            }
-        }
-        self.note_direct(place, context, freed);
-        freed
+            freed
+        })
     }
 
     /// Runs direct reclaim of an extent for `request`; returns the number of frames freed, which may be outside its range.
@@ -297,7 +276,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
                 match freed {
                     PageCount::ZERO => ReclaimStep::Nothing,
-                    _ if freed < context.order.pages() => ReclaimStep::Some,
+                    _ if freed < context.flags.order.pages() => ReclaimStep::Some,
                     _ => ReclaimStep::Success,
                 }
             });
@@ -349,9 +328,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let node = self.nodes[extent.place].id;
         ReclaimRequest {
             zone: extent.alone,
-            zone_limit: context.limit,
-            order: context.order,
-            ..ReclaimRequest::new(ReclaimReason::Node, node, reclaim_target(context.order))
+            zone_limit: context.flags.zone_limit,
+            order: context.flags.order,
+            ..ReclaimRequest::new(ReclaimReason::Node, node, reclaim_target(context.flags.order))
                 .under(self.shared.node_reclaim())
         }
     }
@@ -389,7 +368,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 /// Returns the number of frames that a reclaim round for an `order` block should free.
-pub(crate) fn reclaim_target(order: Order) -> PageCount {
+fn reclaim_target(order: Order) -> PageCount {
     order.pages().max(TARGET_MIN)
 }
 
@@ -401,19 +380,13 @@ fn zone_alone<'m, P: Platform>(zone: &'m Zone<'m, P>) -> Extent<'m, P> {
 /// Returns the request for direct reclaim of a node.
 fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     ReclaimRequest {
-        zone_limit: context.limit,
-        order: context.order,
-        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.order))
+        zone_limit: context.flags.zone_limit,
+        order: context.flags.order,
+        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.flags.order))
     }
 }
 
 /// Returns the request for `target` used frames in a range of `zone`.
 fn range_request<P: Platform>(zone: &Zone<'_, P>, range: FrameRange, target: PageCount) -> ReclaimRequest {
     ReclaimRequest { range: Some(range), ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target) }
-}
-
-/// Returns how many more frames must be free for the zone to be above `watermarks.high`.
-fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
-    let wanted = zone.watermarks().high.plus(PageCount::new(1));
-    if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }
 }

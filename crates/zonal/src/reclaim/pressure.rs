@@ -91,12 +91,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Reports that a request is about to fail.
-    pub(crate) fn report_failing(&self, context: &AllocContext<'_>) {
-        self.report_sometimes(context.target, PressureKind::Failing);
-    }
-
-    pub(super) fn report_sometimes(&self, place: usize, kind: PressureKind) {
+    /// Reports an event, unless one of this kind was reported for the node in the last second.
+    pub(crate) fn report_sometimes(&self, place: usize, kind: PressureKind) {
         if self.may_report(place, kind) {
             self.report(place, kind);
         }

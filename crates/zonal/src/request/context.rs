@@ -14,22 +14,21 @@ use crate::platform::Platform;
 use crate::platform::recorder::SlowRequest;
 use crate::platform::steps::{Exclusion, Step};
 use crate::request::policy::{Mode, Turn};
-use crate::request::{PageKind, Request};
+use crate::request::{BELOW, Request, RequestFlags, ZEROED};
 use crate::rules::watermarks::Urgency;
-use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use crate::units::{NodeId, PageCount, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
 /// A request with its policy and cpuset resolved to nodes.
 pub(crate) struct AllocContext<'r> {
-    pub(crate) order: Order,
+    /// Those of the request; a caller that is reclaiming may use the reserve.
+    pub(crate) flags: RequestFlags,
     /// Number of frames that the request needs: those in one block, fewer, or any number of adjacent frames.
     pub(crate) count: PageCount,
-    /// Frame below which all frames must be.
+    /// Frame below which all frames must be. Such a request neither sets nor checks full bits, because a zone without a
+    /// suitable block below the limit may have others.
     pub(crate) below: Option<Pfn>,
-    pub(crate) kind: PageKind,
-    pub(crate) urgency: Urgency,
-    pub(crate) limit: ZoneKind,
     /// CPU info of the current CPU; a placeholder with the CPU's number if the CPU is unknown or offline.
     pub(crate) cpu: CpuInfo,
     /// Index of the current CPU's node.
@@ -39,16 +38,15 @@ pub(crate) struct AllocContext<'r> {
     /// Whether only the target may serve the request.
     pub(crate) strict: bool,
     /// Whether `target` was chosen by interleaving.
-    pub(super) interleaved: bool,
+    pub(crate) interleaved: bool,
     /// Whether reclaimers may be called: the request may wait, and the caller is not inside a reclaimer's call.
     pub(crate) may_reclaim: bool,
-    pub(crate) may_retry: bool,
     /// Nodes that the request's cpuset allows.
     pub(crate) cpuset: Option<&'r NodeMask>,
     /// Nodes to try first, in order, before those of the zonelist.
     pub(crate) first: &'r [NodeId],
     /// Nodes that a binding policy allows.
-    bound: Option<&'r NodeMask>,
+    pub(crate) bound: Option<&'r NodeMask>,
     /// Number of nodes with memory that both `cpuset` and `bound` allow.
     pub(crate) nodes: usize,
     /// Whether reclaimers that were called for a range freed other frames instead.
@@ -67,8 +65,8 @@ impl<'r> AllocContext<'r> {
     #[inline]
     pub(crate) fn exclusion<P: Platform>(&self, zone: &Zone<'_, P>) -> Option<Exclusion> {
         let within = |limit: Pfn| limit.min(zone.span.end()).offset_from(zone.span.start);
-        let reaches = |limit| within(limit).is_some_and(|frames| frames >= self.order.pages());
-        if zone.kind > self.limit {
+        let reaches = |limit| within(limit).is_some_and(|frames| frames >= self.flags.order.pages());
+        if zone.kind > self.flags.zone_limit {
             Some(Exclusion::ZoneLimit)
         } else if self.nodes().is_some_and(|nodes| !nodes.contains(zone.node_id)) {
             Some(Exclusion::Node)
@@ -85,44 +83,12 @@ impl<'r> AllocContext<'r> {
         }
     }
 
-    /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
-    pub(crate) fn only_from(&self, target: usize) -> Self {
-        Self { target, strict: true, may_reclaim: false, ranges_ignored: Cell::new(false), ..*self }
-    }
-
     /// Returns the nodes that may serve the request; `None` means all nodes.
     #[inline]
     pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
         let other = self.bound.and(self.cpuset);
         Some(AllowedNodes::new(first, other))
-    }
-
-    /// Whether the request has an address limit. Such a request neither sets nor checks full bits, because a zone
-    /// without a suitable block below the limit may have others.
-    pub(crate) fn has_address_limit(&self) -> bool {
-        self.below.is_some()
-    }
-
-    /// Whether any block of its order will do, so that pagesets may serve the request.
-    pub(crate) fn is_block(&self) -> bool {
-        self.count == self.order.pages() && self.below.is_none()
-    }
-
-    /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
-    pub(crate) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        let limit = self.below.filter(|&limit| limit < zone.span.end());
-        limit.is_none_or(|limit| zone.free_areas.has_block_below(self.order, zone.frames_below(limit)))
-    }
-
-    /// Whether a block of `zone` is one that interleaving requested from this node.
-    pub(crate) const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        self.interleaved && self.target == zone.node
-    }
-
-    /// Whether a binding policy restricts the request to some nodes.
-    pub(crate) const fn is_bound(&self) -> bool {
-        self.bound.is_some()
     }
 }
 
@@ -145,19 +111,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let here = self.cpu_info(cpu);
         let from = here.map_or(0, |cpu| usize::from(cpu.node));
         let mut context = AllocContext {
-            order: request.flags.order,
+            flags: RequestFlags { urgency, ..request.flags },
             count: request.flags.order.pages(),
-            below: request.address_limit(),
-            kind: request.flags.kind,
-            urgency,
-            limit: request.flags.zone_limit,
+            below: (request.flags.bits & BELOW != 0).then_some(request.below),
             cpu: here.filter(|&cpu| self.is_online(cpu)).unwrap_or(CpuInfo::absent(cpu)),
             from,
             target: from,
             strict: request.is_strict(),
             interleaved: false,
             may_reclaim: request.may_wait() && !reclaiming,
-            may_retry: request.may_retry(),
             cpuset: request.allowed.filter(|_| urgency != Urgency::Atomic),
             first: &[],
             bound: None,
@@ -184,11 +146,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 cpu: context.cpu.id,
                 node: self.nodes[context.target].id,
                 preferred: self.find_in_zones(context, Some).map(|zone| zone.node_id),
-                order: context.order,
+                order: context.flags.order,
                 frames: context.count,
-                kind: context.kind,
-                urgency: context.urgency,
-                zone_limit: context.limit,
+                kind: context.flags.kind,
+                urgency: context.flags.urgency,
+                zone_limit: context.flags.zone_limit,
                 may_reclaim: context.may_reclaim,
             };
             recorder.record(&request, &mut |observer| {
@@ -210,7 +172,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether the frames for a request, or for a given range, must be zeroed.
     fn zeroes(&self, request: Option<&Request<'_>>) -> bool {
-        request.is_some_and(Request::is_zeroed) || self.config.hardening.zero == ZeroOn::EveryAllocation
+        request.is_some_and(|request| request.flags.bits & ZEROED != 0)
+            || self.config.hardening.zero == ZeroOn::EveryAllocation
     }
 
     /// Zeroes frames that were allocated for a request, or as a given range, if they must be zeroed.

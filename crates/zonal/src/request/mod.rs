@@ -97,6 +97,13 @@ pub(super) struct RequestFlags {
     bits: u8,
 }
 
+impl RequestFlags {
+    /// Whether the request may repeat direct reclaim.
+    pub(super) const fn may_retry(self) -> bool {
+        self.bits & NO_RETRY == 0
+    }
+}
+
 /// A request for one block.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
@@ -212,27 +219,14 @@ impl<'a> Request<'a> {
         self.flags.bits & NO_WAIT == 0
     }
 
-    pub(super) const fn may_retry(&self) -> bool {
-        self.flags.bits & NO_RETRY == 0
-    }
-
     pub(super) const fn is_strict(&self) -> bool {
         self.flags.bits & THIS_NODE != 0
-    }
-
-    pub(super) const fn is_zeroed(&self) -> bool {
-        self.flags.bits & ZEROED != 0
     }
 
     /// Whether a pageset may serve the request, if it is that of the node whose turn it is under an interleaving policy.
     #[inline(always)]
     pub(super) fn is_in_turn(&self) -> bool {
         self.flags.bits & (ZEROED | BELOW | IN_TURN) == IN_TURN && self.flags.order == Order::PAGE
-    }
-
-    /// Returns the address limit.
-    pub(super) const fn address_limit(&self) -> Option<Pfn> {
-        if self.flags.bits & BELOW == 0 { None } else { Some(self.below) }
     }
 
     /// Whether the current CPU's pageset slot may serve the request without further checks.
@@ -257,12 +251,6 @@ impl<'a> Request<'a> {
     #[inline(always)]
     pub(super) const fn is_restricted(&self) -> bool {
         self.policy.is_some() || self.allowed.is_some() || !matches!(self.flags.zone_limit, ZoneKind::Movable)
-    }
-
-    /// Whether a cpuset or a policy chooses the nodes of the request.
-    #[inline(always)]
-    pub(super) const fn is_confined(&self) -> bool {
-        self.allowed.is_some() || self.near.is_some()
     }
 
     /// Whether a preferred zone of this kind on `node` may serve the request, and would be the first zone of a scan.

@@ -151,11 +151,6 @@ struct Turns<P: Platform> {
 struct Line<T>(T);
 
 impl<P: Platform> Turns<P> {
-    fn new(nodes: &NodeMask) -> Self {
-        let words = nodes.words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
-        Self { last: core::array::from_fn(|_| Line(P::U32::new(0))), nodes: nodes.len(), words }
-    }
-
     // Relaxed: a turn orders no other memory accesses. A load and a separate store are enough. If another thread uses a turn
     // between them, on the same CPU or on one that shares the cell, then both use the same turn. A request that refills a
     // pageset may take that long, and its turn may then set the cell back by some turns.
@@ -163,11 +158,6 @@ impl<P: Platform> Turns<P> {
     #[inline]
     fn last(&self, cpu: CpuId) -> Option<NodeTurn> {
         NonZeroU32::new(self.last[cpu.index() % TURN_CELLS].0.load(Relaxed)).map(NodeTurn)
-    }
-
-    #[inline]
-    fn set_last(&self, cpu: CpuId, turn: NodeTurn) {
-        self.last[cpu.index() % TURN_CELLS].0.store(turn.0.get(), Relaxed);
     }
 
     /// Returns the next usable node of `nodes` after `after` in cyclic order; `after` itself comes last.
@@ -209,7 +199,11 @@ pub(crate) fn is_in(node: NodeId, usable: impl Fn(usize) -> u64) -> bool {
 impl<'w, P: Platform> Policy<'w, P> {
     fn new(mode: Mode, nodes: NodeMask) -> Self {
         let near = if mode == Mode::Interleave { NodeMask::EMPTY } else { nodes };
-        let turns = (mode == Mode::Interleave).then(|| Turns::new(&nodes));
+        let turns = (mode == Mode::Interleave).then(|| Turns {
+            last: core::array::from_fn(|_| Line(P::U32::new(0))),
+            nodes: nodes.len(),
+            words: nodes.words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1),
+        });
         Self { mode, nodes, weights: None, order: &[], near, turns }
     }
 
@@ -381,7 +375,7 @@ impl<P: Platform> RequestPolicy for Policy<'_, P> {
 
     fn use_turn(&self, cpu: CpuId, turn: NodeTurn) {
         if let Some(turns) = &self.turns {
-            turns.set_last(cpu, turn);
+            turns.last[cpu.index() % TURN_CELLS].0.store(turn.0.get(), Relaxed); // relaxed: as in `Turns::last`
         }
     }
 }

@@ -70,15 +70,15 @@ impl Config {
     /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range, or if a setting selects a past
     /// form that is not linked. Other fields have types that exclude such values.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if self.past.load_rule(self.node_load).is_none() {
-            return Err(ConfigError::NotLinked { setting: "node_load", name: self.node_load.name() });
-        }
-        let cache = self.zonelist_cache;
-        if cache.is_past() && self.past.scan_form(cache).is_none() {
-            return Err(ConfigError::NotLinked { setting: "zonelist_cache", name: cache.name() });
-        }
-        if self.tuning.is_past() && self.past.tuning.is_none() {
-            return Err(ConfigError::NotLinked { setting: "pageset_tuning", name: self.tuning.name() });
+        let (past, load, cache, tuning) = (&self.past, self.node_load, self.zonelist_cache, self.tuning);
+        for (is_linked, setting, name) in [
+            (past.load_rule(load).is_some(), "node_load", load.name()),
+            (!cache.is_past() || past.scan_form(cache).is_some(), "zonelist_cache", cache.name()),
+            (!tuning.is_past() || past.tuning.is_some(), "pageset_tuning", tuning.name()),
+        ] {
+            if !is_linked {
+                return Err(ConfigError::NotLinked { setting, name });
+            }
         }
         let percent = self.min_unmapped_percent;
         match Setting::MinUnmappedRatio.info().values.range() {

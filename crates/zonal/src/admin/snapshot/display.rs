@@ -1,6 +1,6 @@
 //! The state as text: human-readable accounting, events and localities, and the debug output of the allocator.
 //!
-//! Related files: `admin/snapshot.rs` defines the values, and the other files of this folder print Linux's formats.
+//! Related files: `admin/snapshot.rs` defines the values, and `admin/snapshot/text.rs` prints them in Linux's formats.
 
 use core::fmt;
 

@@ -3,8 +3,7 @@
 //! Written to a folder, the files form a captured machine: they contain all the information that tools read from a
 //! Linux machine.
 //!
-//! Related files: `admin/snapshot/text.rs` defines the texts, and the other files of this folder contain one format
-//! each.
+//! Related file: `admin/snapshot/text.rs` defines the texts.
 
 use core::fmt;
 
@@ -12,7 +11,8 @@ use super::text::{Snapshot, Text};
 use crate::platform::Platform;
 use crate::rules::fallback_order::CpuPenalty;
 use crate::settings::{Setting, SettingValue};
-use crate::units::{CpuId, NodeId, PageCount};
+use crate::units::{NodeId, PageCount};
+use crate::zone::Zone;
 
 /// The Linux version whose rules are the defaults of [`Config`](crate::Config), as a kernel release string.
 const RULES_OF: &str = "6.12.0-zonal";
@@ -33,9 +33,25 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         write(&"proc/zoneinfo", &self.zoneinfo())?;
         write(&"proc/buddyinfo", &self.buddyinfo())?;
         write(&"proc/vmstat", &self.vmstat())?;
-        write(&"proc/meminfo", &self.meminfo())?;
+        let accounting = self.0.accounting();
+        let [managed, free] = [accounting.managed, accounting.free].map(|pages| self.kib(pages));
+        write(
+            &"proc/meminfo",
+            &format_args!("MemTotal:       {managed:>8} kB\nMemFree:        {free:>8} kB\n"),
+        )?;
         write(&"proc/sys/kernel/osrelease", &format_args!("{RULES_OF}\n"))?;
-        self.settings(&mut write)?;
+        for setting in Setting::ALL.into_iter().filter(|setting| setting.is_sysctl()) {
+            let value = self.0.setting(setting.info().name).unwrap_or(SettingValue::None);
+            let text = Text(|f| match value {
+                // Linux separates the numbers by tabs, and has one more for device memory.
+                SettingValue::PerKind(ratios) => {
+                    ratios.iter().try_for_each(|ratio| write!(f, "{ratio}\t"))?;
+                    writeln!(f, "0")
+                }
+                value => writeln!(f, "{value}"),
+            });
+            write(&format_args!("proc/sys/vm/{setting}"), &text)?;
+        }
         let ids = List(|| self.node_ids().map(|id| u32::from(id.get())));
         write(&format_args!("{NODES}/online"), &format_args!("{ids}\n"))?;
         write(&format_args!("{NODES}/possible"), &format_args!("{ids}\n"))?;
@@ -51,25 +67,6 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))
     }
 
-    fn settings<E>(
-        self,
-        write: &mut impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for setting in Setting::ALL.into_iter().filter(|setting| setting.is_sysctl()) {
-            let value = self.0.setting(setting.info().name).unwrap_or(SettingValue::None);
-            let text = Text(|f| match value {
-                // Linux separates the numbers by tabs, and has one more for device memory.
-                SettingValue::PerKind(ratios) => {
-                    ratios.iter().try_for_each(|ratio| write!(f, "{ratio}\t"))?;
-                    writeln!(f, "0")
-                }
-                value => writeln!(f, "{value}"),
-            });
-            write(&format_args!("proc/sys/vm/{setting}"), &text)?;
-        }
-        Ok(())
-    }
-
     fn node_files<E>(
         self,
         place: usize,
@@ -78,11 +75,13 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     ) -> Result<(), E> {
         let mut file =
             |name: &str, text: &dyn fmt::Display| write(&format_args!("{NODES}/node{id}/{name}"), text);
-        let cpus = List(|| self.online_cpus_of(place).map(CpuId::get));
+        let cpus = List(|| {
+            self.online_cpu_infos().filter(|cpu| usize::from(cpu.node) == place).map(|cpu| cpu.id.get())
+        });
         file("cpulist", &format_args!("{cpus}\n"))?;
         let distances = Text(|f| {
-            for (to, distance) in self.distances_from(place).enumerate() {
-                write!(f, "{}{distance}", if to == 0 { "" } else { " " })?;
+            for to in 0..self.0.state.nodes.len() {
+                write!(f, "{}{}", if to == 0 { "" } else { " " }, self.0.state.distance(place, to))?;
             }
             Ok(())
         });
@@ -90,7 +89,9 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         if let Some(stat) = self.numastat(id) {
             file("numastat", &stat)?;
         }
-        let [managed, free] = self.node_memory(place).map(|pages| self.kib(pages));
+        let zones = self.0.state.node_zones(place).iter();
+        let free = zones.clone().map(|zone| PageCount::new(zone.free_areas.pages())).sum();
+        let [managed, free] = [zones.map(Zone::managed).sum(), free].map(|pages| self.kib(pages));
         let used = managed.saturating_sub(free);
         file(
             "meminfo",
@@ -102,22 +103,8 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         )
     }
 
-    fn meminfo(self) -> impl fmt::Display {
-        let accounting = self.0.accounting();
-        let [managed, free] = [accounting.managed, accounting.free].map(|pages| self.kib(pages));
-        Text(move |f| {
-            writeln!(f, "MemTotal:       {managed:>8} kB")?;
-            writeln!(f, "MemFree:        {free:>8} kB")
-        })
-    }
-
     fn kib(self, pages: PageCount) -> u64 {
         pages.get().saturating_mul(u64::from(self.0.state.config.page_bytes) / 1024)
-    }
-
-    fn distances_from(&self, place: usize) -> impl Iterator<Item = u8> {
-        let nodes = self.0.state.nodes.len();
-        self.0.state.distances[place * nodes..][..nodes].iter().copied()
     }
 }
 
