@@ -112,42 +112,31 @@ impl<'a> Layout<'a> {
 
     /// Returns the request for every buffer that the allocator needs, in order.
     pub fn requests<P: Platform>(&self) -> impl Iterator<Item = BufferRequest> + '_ {
-        let nodes = self.machine.nodes().iter();
-        let nodes = nodes
-            .map(|node| BufferRequest { place: Place::Node(node.id), bytes: self.node_bytes::<P>(node) });
-        [
-            BufferRequest { place: Place::Shared, bytes: self.shared_bytes::<P>() },
-            BufferRequest { place: Place::Local, bytes: self.local_bytes::<P>() },
-        ]
-        .into_iter()
-        .chain(nodes)
-    }
-
-    fn shared_bytes<P: Platform>(&self) -> usize {
-        let mut measure = Measure::default();
-        measure.add::<SharedCells<P>>(1);
-        measure.add::<P::U32>(self.machine.cpu_ids());
-        measure.add::<Pageset<P>>(1);
-        measure.add::<DeferredFrees<P>>(self.cpus());
-        measure.total()
-    }
-
-    fn local_bytes<P: Platform>(&self) -> usize {
+        let mut shared = Measure::default();
+        shared.add::<SharedCells<P>>(1);
+        shared.add::<P::U32>(self.machine.cpu_ids());
+        shared.add::<Pageset<P>>(1);
+        shared.add::<DeferredFrees<P>>(self.cpus());
         let (nodes, zones) = (self.machine.nodes().len(), self.machine.zones().len());
-        let mut measure = Measure::default();
-        measure.add::<FreeAreasShape>(zones);
-        measure.add::<StackShape>(2 * zones);
-        measure.add::<CpuInfo>(self.machine.cpu_ids());
-        measure.add::<u8>(nodes * nodes);
-        measure.add::<(Pfn, u16)>(zones);
-        measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
-        measure.add::<Zone<'_, P>>(zones);
-        measure.add::<Node<'_, P>>(nodes);
-        measure.add::<Zonelist<'_, P>>(nodes);
-        measure.add::<ZonePagesets<'_, P>>(zones);
-        measure_slots::<P>(&mut measure, self.machine.cpu_ids(), self.cpus(), zones);
-        NearestZones::<P>::measure(&mut measure, self.cpus(), self.node_ids());
-        measure.total()
+        let mut local = Measure::default();
+        local.add::<FreeAreasShape>(zones);
+        local.add::<StackShape>(2 * zones);
+        local.add::<CpuInfo>(self.machine.cpu_ids());
+        local.add::<u8>(nodes * nodes);
+        local.add::<(Pfn, u16)>(zones);
+        local.add::<(Pfn, PageCount)>(self.machine.memory().count());
+        local.add::<Zone<'_, P>>(zones);
+        local.add::<Node<'_, P>>(nodes);
+        local.add::<Zonelist<'_, P>>(nodes);
+        local.add::<ZonePagesets<'_, P>>(zones);
+        measure_slots::<P>(&mut local, self.machine.cpu_ids(), self.cpus(), zones);
+        NearestZones::<P>::measure(&mut local, self.cpus(), self.node_ids());
+        let of_process = [(Place::Shared, shared), (Place::Local, local)]
+            .map(|(place, measure)| BufferRequest { place, bytes: measure.total() });
+        let of_nodes = self.machine.nodes().iter();
+        let of_nodes = of_nodes
+            .map(|node| BufferRequest { place: Place::Node(node.id), bytes: self.node_bytes::<P>(node) });
+        of_process.into_iter().chain(of_nodes)
     }
 
     fn node_bytes<P: Platform>(&self, node: &NodeDescription<'_>) -> usize {
@@ -268,7 +257,15 @@ impl<'a> Layout<'a> {
             let plan = self.plan(&zones[at / 2]);
             if at % 2 == 0 { plan.own } else { plan.foreign }
         });
-        let cpus = self.build_cpu_infos(arena);
+        let cpus = arena.values(self.machine.cpu_ids(), |id| CpuInfo::absent(CpuId::new(id as u32)));
+        for (node, description) in nodes.iter().enumerate() {
+            for (rank, &cpu) in description.cpus.iter().enumerate() {
+                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32, index: 0 };
+            }
+        }
+        for (index, cpu) in cpus.iter_mut().filter(|cpu| cpu.exists()).enumerate() {
+            cpu.index = index as u32;
+        }
         let distances =
             arena.values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
         let starts = arena.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
@@ -278,21 +275,6 @@ impl<'a> Layout<'a> {
             (range.start, range.count)
         });
         LocalParts { free_areas, stacks, cpus, distances, starts, memory, process }
-    }
-
-    /// Builds the CPU info of all CPU ids, in one pass over the nodes and one over the ids.
-    fn build_cpu_infos<'m>(&self, arena: &mut Arena<'m>) -> &'m [CpuInfo] {
-        let absent = |id| CpuInfo::absent(CpuId::new(id as u32));
-        let cpus = arena.values_mut(self.machine.cpu_ids(), absent);
-        for (node, description) in self.machine.nodes().iter().enumerate() {
-            for (rank, &cpu) in description.cpus.iter().enumerate() {
-                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32, index: 0 };
-            }
-        }
-        for (index, cpu) in cpus.iter_mut().filter(|cpu| cpu.exists()).enumerate() {
-            cpu.index = index as u32;
-        }
-        cpus
     }
 
     /// Builds the metadata of the node with index `at`, and passes each zone's view to `sink`.
@@ -321,7 +303,7 @@ impl<'a> Layout<'a> {
         let first_zone =
             self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
         let (zone_count, has_cpus) = (self.zones_of(description.id).count(), !description.cpus.is_empty());
-        let counters = cells.counters().with_machine(machine_totals).of_process(local.process, by_process);
+        let counters = cells.counters(machine_totals).of_process(local.process, by_process);
         let id = description.id;
         let node =
             Node { id, first_zone, zone_count, has_cpus, cells, counters, events, own, by_process, handover };
@@ -374,11 +356,11 @@ impl<'a> Layout<'a> {
                 owners: arena.u8s::<P>(plan.owned.blocks),
                 entry_of: arena.u8s::<P>(plan.owned.blocks),
             },
-            frames: FrameTable::new(
-                bytes,
-                plan.frames as usize,
-                arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
-            ),
+            frames: FrameTable {
+                states: &bytes[..plan.frames as usize],
+                states_and_holders: bytes,
+                present: arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
+            },
             own_cpus: plan.own_cpus,
             cpus: self.cpus(),
         };

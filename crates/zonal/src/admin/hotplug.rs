@@ -255,7 +255,7 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
             }
         }
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
-        zone.clear_states(run);
+        run.frames().for_each(|frame| zone.frames.set(frame, FrameState::Free));
         // Relaxed: the lock for run-time changes serialises all writers.
         zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
         zone.frames.remove_managed(run.first, run.count);

@@ -98,8 +98,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (holds(zone.cells, address), Part::ZoneState(id)),
             (index(zone.full_in, address).is_some(), Part::ZoneFullNodes(id)),
             (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
-            (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
-            (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
+            (index(zone.frames.states, address).is_some(), Part::FrameStates(id)),
+            (index(zone.frames.present, address).is_some(), Part::FrameStates(id)),
             (index(zone.owned.cpus, address).is_some(), Part::OwnedBlocks(id)),
             (index(zone.owned.words, address).is_some(), Part::OwnedBlocks(id)),
             (index(zone.owned.blocks, address).is_some(), Part::OwnedBlocks(id)),
@@ -211,8 +211,7 @@ mod tests {
             }
         }
         let zones = || allocator.state.zones.iter();
-        let of_states =
-            |zone: &Zone<'_, Native>| zone.frames.states().len() + size_of_val(zone.frames.present());
+        let of_states = |zone: &Zone<'_, Native>| zone.frames.states.len() + size_of_val(zone.frames.present);
         assert_eq!(bytes["frame states"], zones().map(of_states).sum());
         assert_eq!(
             bytes["slots"],

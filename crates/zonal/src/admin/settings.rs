@@ -142,7 +142,7 @@ impl<P: Platform> Allocator<'_, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Waits for the lock that serialises changes. If a process died while it changed something, applies all settings again.
     pub(crate) fn lock_changes(&self) -> Held<'m, P::Lock> {
-        let held = self.shared.wait_for_changes();
+        let held = Held::wait(&self.shared.changes.0);
         held.repair_with(|| {
             self.rebuild_lists(&held);
             self.apply_settings(&held);

@@ -16,6 +16,7 @@ use crate::platform::whole_words::WORD_FRAMES;
 use crate::request::{PageKind, Request};
 use crate::rules::pageset_tuning::TuningRule;
 use crate::units::{Order, PageCount, Pfn};
+use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -193,7 +194,9 @@ impl<P: Platform> PagesetGuard<'_, P> {
             let word = if left >= WORD { self.whole_word_on_top() } else { None };
             let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
             let part = left.min(WORD);
-            let claim = |&frame: &u32| claimed || zone.frames.mark_page_allocated(frame, kind);
+            let (cached, allocated) =
+                (FrameState::Cached(Order::PAGE), FrameState::Allocated(Order::PAGE, kind));
+            let claim = |&frame: &u32| claimed || zone.frames.step(frame, cached, allocated);
             for (frame, place) in self.take_frames(part).filter(claim).zip(&mut frames[came..]) {
                 *place = zone.pfn(frame);
                 came += 1;
@@ -218,7 +221,12 @@ impl<P: Platform> PagesetGuard<'_, P> {
             return 0;
         }
         let marked = zone.frames.mark_word_freed(word, invalid_free);
-        let freed = zone.holders().leading_here(word, marked);
+        let holders = zone.holders();
+        let freed = if holders.are_kept() {
+            (word..).take(marked).take_while(|&frame| holders.is_here(frame)).count()
+        } else {
+            marked
+        };
         // Another process has taken the others over meanwhile.
         for frame in (freed..marked).map(|at| word + at as u32) {
             zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);

@@ -352,7 +352,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if !self.has_poison(zone, frame, from, order, kind) {
             return false;
         }
-        let admitted = zone.frames.mark_allocated(frame, from, order, kind);
+        let admitted = zone.frames.step(frame, from, FrameState::Allocated(order, kind));
         if !admitted {
             self.note_invalid(zone, frame, order);
         }

@@ -163,24 +163,17 @@ pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
 }
 
-/// Returns the `count` lowest set bits of `word`, or all set bits if there are fewer.
-pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
-    let mut rest = word;
-    let mut left = count;
-    while left > 0 && rest != 0 {
-        rest &= rest - 1;
-        left -= 1;
-    }
-    word & !rest
-}
-
 /// Returns `count` set bits of `word`, or all if there are fewer. Bits in smaller maximal runs are chosen first, and
 /// among runs of one order the lowest bits.
 pub(super) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
-    let mut chosen = 0_u64;
+    let (mut chosen, mut left) = (0, count);
     for order in 0..=last {
-        let units = spread(maximal(word, order, last), order);
-        chosen |= lowest_set(units, count - chosen.count_ones());
+        let mut units = spread(maximal(word, order, last), order);
+        while left > 0 && units != 0 {
+            chosen |= units & units.wrapping_neg();
+            units &= units - 1;
+            left -= 1;
+        }
     }
     chosen
 }

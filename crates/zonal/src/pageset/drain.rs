@@ -16,6 +16,7 @@ use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
+use crate::zone::frame_state::FrameState;
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Merged;
 use crate::zone::{CpuInfo, Shortness, Zone};
@@ -268,7 +269,7 @@ fn mark_free_blocks<P: Platform>(
     strange: &mut u64,
 ) -> impl FnMut(&u32) -> bool {
     move |&frame| {
-        let lets = zone.frames.mark_free(frame, order);
+        let lets = zone.frames.step(frame, FrameState::Cached(order), FrameState::Free);
         *strange += u64::from(!lets);
         lets
     }

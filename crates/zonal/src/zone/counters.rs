@@ -142,27 +142,15 @@ all_zero! {
 /// One running background worker in the count.
 const AWAKE: u64 = 1 << 32;
 
-/// A threshold with its overstep, in the lowest 16 bits.
-///
-/// When a step of one makes a difference exceed the threshold, the fold leaves `overstep` with the opposite sign.
-#[derive(Clone, Copy)]
-struct InForce(u64);
-
-impl InForce {
-    const fn most(self) -> u8 {
-        self.0 as u8
-    }
-
-    const fn overstep(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-}
-
 impl<P: Platform> ThresholdCells<P> {
+    /// Returns the threshold and the overstep in force.
+    ///
+    /// When a step of one makes a difference exceed the threshold, the fold leaves the overstep with the opposite sign.
     #[inline]
-    fn in_force(&self) -> InForce {
+    fn in_force(&self) -> (u8, u8) {
         let word = self.word.load(Relaxed);
-        InForce(if word < AWAKE { word } else { word >> 16 })
+        let pair = if word < AWAKE { word } else { word >> 16 };
+        (pair as u8, (pair >> 8) as u8)
     }
 }
 
@@ -208,8 +196,12 @@ pub(crate) struct ZonedCounters<'m, P: Platform, I> {
 copy_view!(ZonedCounters<I>);
 
 impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
-    pub(super) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m ThresholdCells<P>) -> Self {
-        Self { totals, shared: None, threshold, machine: None, items: PhantomData }
+    pub(super) const fn new(
+        totals: &'m [P::U64; TOTAL_CELLS],
+        threshold: &'m ThresholdCells<P>,
+        machine: Option<&'m [P::U64; TOTAL_CELLS]>,
+    ) -> Self {
+        Self { totals, shared: None, threshold, machine, items: PhantomData }
     }
 
     /// Returns these counters for `process`, one of those that share them.
@@ -231,11 +223,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
                 cell.fetch_add(own.swap(0, Relaxed), Relaxed);
             }
         }
-    }
-
-    /// Returns these counters with a reference to the totals of the machine, which folds then update too.
-    pub(crate) const fn with_machine(self, machine: Option<&'m [P::U64; TOTAL_CELLS]>) -> Self {
-        Self { machine, ..self }
     }
 
     /// Adds `amount` to the item in the CPU's word.
@@ -260,8 +247,8 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Adds `amount` to a CPU's `difference`, moves the excess to the totals, and returns the new difference.
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
-        let (sum, threshold) = (difference.wrapping_add(amount), self.threshold.in_force());
-        let left = remainder_of(sum, amount, threshold.most().into(), threshold.overstep().into());
+        let (sum, (most, overstep)) = (difference.wrapping_add(amount), self.threshold.in_force());
+        let left = remainder_of(sum, amount, most.into(), overstep.into());
         if left != sum {
             self.fold_lane(item.lane(), sum.wrapping_sub(left));
         }
@@ -282,7 +269,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns the overstep in force.
     #[inline]
     pub(crate) fn overstep(&self) -> i64 {
-        i64::from(self.threshold.in_force().overstep())
+        i64::from(self.threshold.in_force().1)
     }
 
     /// Returns a CPU's difference of one item.
@@ -369,7 +356,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns the threshold in force.
     #[inline]
     pub(crate) fn threshold(&self) -> u8 {
-        self.threshold.in_force().most()
+        self.threshold.in_force().0
     }
 
     /// Returns the total without the differences, which can be temporarily negative.
@@ -387,7 +374,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold.
     #[inline]
     pub(crate) fn approximate(&self, item: I) -> u64 {
-        not_negative(self.total(item))
+        self.total(item).max(0) as u64
     }
 
     /// Returns the value including the differences in `words`, which must be the words of all CPUs.
@@ -417,10 +404,6 @@ pub(super) fn subtract<P: Platform>(cell: &P::U64, amount: u64, field: u64) {
     {
         found = now;
     }
-}
-
-fn not_negative(count: i64) -> u64 {
-    count.max(0) as u64
 }
 
 /// Returns the difference that stays on a CPU when the addition of `amount` has made it `sum` and at most `most` may

@@ -83,57 +83,23 @@ pub(crate) fn mark_block_allocated<A: Atomic<u8>>(cell: &A, order: Order, kind: 
 
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
-    states: &'m [P::U8],
-    states_and_holders: &'m [P::U8],
+    pub(crate) states: &'m [P::U8],
+    /// The states of all frames, followed by their holders if processes share the allocator.
+    pub(crate) states_and_holders: &'m [P::U8],
     /// One bit for each section: whether any of its frames is managed.
-    present: &'m [P::U64],
+    pub(crate) present: &'m [P::U64],
 }
 
 copy_view!(FrameTable);
 
 impl<'m, P: Platform> FrameTable<'m, P> {
-    pub(crate) fn new(bytes: &'m [P::U8], frames: usize, present: &'m [P::U64]) -> Self {
-        Self { states: &bytes[..frames], states_and_holders: bytes, present }
-    }
-
-    /// Returns the states of all frames, followed by their holders if processes share the allocator.
-    pub(crate) const fn states_and_holders(&self) -> &'m [P::U8] {
-        self.states_and_holders
-    }
-
     /// Returns the number of words in the section bitmap for a zone with `frames` frames.
     pub(crate) const fn present_words(frames: u64) -> usize {
         frames.div_ceil(SECTION * SECTIONS_A_WORD) as usize
     }
 
-    /// Returns the states of all frames, by offset.
-    pub(crate) const fn states(&self) -> &'m [P::U8] {
-        self.states
-    }
-
-    /// Returns the bitmap of present sections.
-    pub(crate) const fn present(&self) -> &'m [P::U64] {
-        self.present
-    }
-
     fn cell(&self, frame: u32) -> &P::U8 {
         &self.states[frame as usize]
-    }
-
-    /// Marks a block in state `from` as allocated.
-    ///
-    /// Returns `false` if the block has another state. Two racing frees of one block can cause that under
-    /// [`InvalidFree::Checked`].
-    #[inline]
-    pub(crate) fn mark_allocated(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        self.step(frame, from, FrameState::Allocated(order, kind))
-    }
-
-    /// Marks a block from the buddy as cached by a pageset; returns `false` in the cases of
-    /// [`FrameTable::mark_allocated`].
-    #[inline]
-    pub(crate) fn mark_cached(&self, frame: u32, order: Order) -> bool {
-        self.step(frame, FrameState::Free, FrameState::Cached(order))
     }
 
     /// Marks single frames as cached: those of the word (64 frames) at `first` whose bits are set in `frames`.
@@ -144,25 +110,12 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.step_word::<FREE, CACHED_PAGE>(first, frames)
     }
 
-    /// Marks a cached block as free before it moves to the buddy; returns `false` in the cases of
-    /// [`FrameTable::mark_allocated`].
-    #[inline]
-    pub(crate) fn mark_free(&self, frame: u32, order: Order) -> bool {
-        self.step(frame, FrameState::Cached(order), FrameState::Free)
-    }
-
     /// Marks single frames as free: those of the word (64 frames) at `first` whose bits are set in `frames`.
     ///
     /// Returns the frames that are now free, as bits. The others had another state than cached.
     #[inline]
     pub(crate) fn mark_word_free(&self, first: u32, frames: u64) -> u64 {
         self.step_word::<CACHED_PAGE, FREE>(first, frames)
-    }
-
-    /// Marks a single cached frame as allocated; returns `false` in the cases of [`FrameTable::mark_allocated`].
-    #[inline]
-    pub(crate) fn mark_page_allocated(&self, frame: u32, kind: PageKind) -> bool {
-        step_byte(self.cell(frame), CACHED_PAGE, allocated_page(kind))
     }
 
     /// Marks the single frames of a word as allocated if all are cached; otherwise changes nothing and returns `false`.
@@ -192,11 +145,6 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
     }
 
-    /// Marks a cached block as quarantined; returns `false` in the cases of [`FrameTable::mark_allocated`].
-    pub(super) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
-        self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
-    }
-
     /// Retires a block that was removed from a pageset or the buddy, so that it is never allocated or freed again.
     #[cold]
     #[inline(never)]
@@ -204,15 +152,12 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.step(frame, from, FrameState::Quarantined(order, kind));
     }
 
-    /// Marks a quarantined block as cached; returns its kind, or `None` if it is no longer quarantined.
-    pub(super) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
-        let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };
-        let from = FrameState::Quarantined(order, kind);
-        (known == order && self.step(frame, from, FrameState::Cached(order))).then_some(kind)
-    }
-
+    /// Changes the state of a block that the caller holds.
+    ///
+    /// Returns `false` if the block has another state than `from`. Two racing frees of one block can cause that under
+    /// [`InvalidFree::Checked`].
     #[inline]
-    fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
+    pub(crate) fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
         step_byte(self.cell(frame), from.encode(), to.encode())
     }
 
@@ -295,15 +240,21 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Returns the first frame at or after `from` that is in a present section and has a byte other than zero.
     pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
+        // Relaxed: the verification runs only while no operation is under way.
+        let are_free =
+            |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
         let end = self.states.len() as u64;
         let mut from = from;
         while from < end {
             let section = from / SECTION;
             let section_end = ((section + 1) * SECTION).min(end);
-            if self.is_present(section)
-                && let Some(at) = first_in_use::<P>(&self.states[from as usize..section_end as usize])
-            {
-                return Some((from + at as u64) as u32); // a zone spans at most 2^32 frames
+            if self.is_present(section) {
+                let states = &self.states[from as usize..section_end as usize];
+                // Most frames are free or inside blocks, so this loop checks eight frames per iteration.
+                let passed = 8 * states.as_chunks::<8>().0.iter().take_while(are_free).count();
+                if let Some(at) = states[passed..].iter().position(|cell| cell.load(Relaxed) != FREE) {
+                    return Some((from + (passed + at) as u64) as u32); // a zone spans at most 2^32 frames
+                }
             }
             from = section_end;
         }
@@ -413,18 +364,4 @@ fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
     // Release: publishes this owner's writes; pairs with `mark_popped`, `step_byte`, `replace_all`, `exchange`.
     cell.store(to, Release);
     true
-}
-
-/// Returns the index of the first byte that is not zero.
-fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
-    // Relaxed: the verification runs only while no operation is under way.
-    let in_use = |cell: &P::U8| cell.load(Relaxed) != FREE;
-    let near = states.iter().take(8).position(in_use);
-    near.or_else(|| {
-        // Most frames are free or inside blocks, so this loop checks eight frames per iteration.
-        let free =
-            |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
-        let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();
-        Some(passed + states[passed..].iter().position(in_use)?)
-    })
 }

@@ -211,7 +211,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             if self.counts(at).has_block(Order::PAGE) {
                 let area = self.enter(at);
                 let mut place = |word, frames| {
-                    self.holders.set_in_word(area.first + word, frames, self.holders.process());
+                    self.holders.set_in_word(area.first + word, frames, self.holders.process);
                     sink(area.first + word, frames);
                 };
                 let taken = area.buddy.take_pages(&area.held, want - came, most - came, &mut place);

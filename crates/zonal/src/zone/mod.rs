@@ -34,7 +34,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::FrameRange;
 use crate::platform::cells::copy_view;
-use crate::platform::lock::Held;
 use crate::platform::steps::ZoneName;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
@@ -140,22 +139,17 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the zone's counters.
     #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
-        let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold);
+        let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold, None);
         if !P::IS_SHARED || self.by_process.is_empty() {
             return counters;
         }
-        counters.of_process(self.holders().process(), self.by_process)
+        counters.of_process(self.holders().process, self.by_process)
     }
 
     /// Returns which process holds each of the zone's frames.
     #[inline(always)]
     pub(crate) const fn holders(&self) -> Holders<'m, P> {
         self.free_areas.holders
-    }
-
-    /// Waits for the lock of the zone's quarantine.
-    fn lock_quarantine(&self) -> Held<'m, P::Lock> {
-        Held::wait(&self.cells.lock.0)
     }
 
     /// Returns the number of frames from the base to `limit` or to the zone's end, whichever is lower.
@@ -168,7 +162,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Only the first frame of a block has a state, so this checks every frame at which such a block could start.
     pub(crate) fn block_around(&self, frame: u32, max: Order) -> Option<(u32, FrameState)> {
         let (first, least, state) = self.start_around(frame, max)?;
-        self.order_at(first, state).filter(|&order| order >= least).map(|_| (first, state))
+        self.unwatched(first, state).order().filter(|&order| order >= least).map(|_| (first, state))
     }
 
     /// Returns the first frame at or before `frame` at which the block around `frame` could start, the least order of such
@@ -233,10 +227,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Counter drift must not hide how many of these `frames` are above a watermark. The function therefore uses the
     /// exact count already at `frames` above the drift mark.
     pub(crate) fn count_free_before(&self, frames: PageCount) -> PageCount {
-        let free = self.counters().approximate(ZoneItem::Free);
+        let free = self.free_approximate();
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
-        let exact = drift_mark != 0 && free < drift_mark + frames.get();
-        PageCount::new(if exact { self.free_areas.pages() } else { free })
+        let exact = drift_mark != 0 && free.get() < drift_mark + frames.get();
+        if exact { PageCount::new(self.free_areas.pages()) } else { free }
     }
 
     /// Returns the total of free frames, without the differences that CPUs have not folded, for the cost of one load.
@@ -310,18 +304,16 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.counters().forget_pressure();
     }
 
-    /// Records that the zone is short of `of`; returns `true` if that was not recorded before.
+    /// Records whether the zone is short of `of`; returns `true` if it is and that was not recorded before.
     ///
     /// Does not write if nothing changes, to keep the cache line shared.
-    pub(crate) fn note_shortage(&self, of: Shortness) -> bool {
-        !self.is_short(of) && self.cells.held_down.0.fetch_or(1 << of as u64, Relaxed) & (1 << of as u64) == 0
-    }
-
-    /// Records that the zone is no longer short of `of`; does not write if nothing changes.
-    pub(crate) fn note_plenty(&self, of: Shortness) {
-        if self.is_short(of) {
-            self.cells.held_down.0.fetch_and(!(1 << of as u64), Relaxed);
+    pub(crate) fn note_shortage(&self, of: Shortness, is_short: bool) -> bool {
+        if is_short == self.is_short(of) {
+            return false;
         }
+        let (cell, bit) = (&self.cells.held_down.0, 1 << of as u64);
+        let before = if is_short { cell.fetch_or(bit, Relaxed) } else { cell.fetch_and(!bit, Relaxed) };
+        is_short && before & bit == 0
     }
 
     /// Returns the offsets of the frames in the zone's span.

@@ -7,16 +7,17 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::owned_words::{BLOCK, BLOCK_FRAMES, BLOCK_WORDS, OwnedWords};
 use crate::buddy::word_batch::BATCH_MAX;
+use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
 use crate::zone::counters::ZoneItem;
-use crate::zone::owned_blocks::{Locked, Merged, OWNED_MAX, OwnedCells};
+use crate::zone::owned_blocks::{IDLE_TICKS, Locked, Merged, OWNED_MAX, OwnedCells};
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the number of free frames in owned blocks.
     pub(crate) fn owned_pages(&self) -> u64 {
-        self.owned.cpus.iter().map(OwnedCells::pages).sum()
+        self.owned.cpus.iter().map(|own| u64::from(own.pages.load(Relaxed))).sum()
     }
 
     /// Whether a refill takes from the CPU's own blocks: only if its preferred area has no split block, so that areas use up their
@@ -159,18 +160,25 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Whether a CPU owns a free block of `order`; the answer may be out of date.
     pub(crate) fn has_owned(&self, cpu: CpuInfo, order: Order) -> bool {
         let from = usize::from(order.get()).min(BLOCK as usize);
-        self.owned_by(cpu).is_some_and(|own| own.has_run(from))
+        self.owned_by(cpu).is_some_and(|own| own.classes[from..].iter().any(|class| class.load(Relaxed) != 0))
     }
 
     /// Whether the blocks of a CPU have free frames and were not used for some ticks; counts this tick.
     pub(crate) fn tick_owned(&self, cpu: CpuInfo) -> bool {
-        self.owned_by(cpu).is_some_and(|own| own.pages() != 0 && own.is_idle_tick())
+        let Some(own) = self.owned_by(cpu).filter(|own| own.pages.load(Relaxed) != 0) else { return false };
+        let _held = Held::wait(&own.lock);
+        let changes = own.changes.load(Relaxed);
+        let ticks = if own.seen.load(Relaxed) == changes { own.idle_ticks.load(Relaxed) + 1 } else { 0 };
+        own.seen.store(changes, Relaxed);
+        own.idle_ticks.store(ticks, Relaxed);
+        ticks >= IDLE_TICKS
     }
 
     /// Lets a CPU own blocks, or ends that.
     pub(crate) fn close_owned(&self, cpu: CpuInfo, is_closed: bool) {
         if let Some(own) = self.owned_by(cpu) {
-            own.close(is_closed);
+            let _held = Held::wait(&own.lock);
+            own.closed.store(is_closed.into(), Relaxed);
         }
     }
 
@@ -183,8 +191,19 @@ impl<'m, P: Platform> Zone<'m, P> {
         if self.owned_by(cpu).is_some() {
             for _ in 0..=OWNED_MAX {
                 let locked = Locked::new(&self.owned, cpu.rank);
-                let Some(at) = locked.first_used() else { break };
-                merged = merged.plus(self.disown_entry(&locked, at));
+                let used = locked.own.used.load(Relaxed);
+                if used == 0 {
+                    break;
+                }
+                let (mut words, mut len, mut count) = ([(0, 0); BLOCK_WORDS], 0, 0);
+                locked.disown(used.trailing_zeros(), |first, bits| {
+                    words[len] = (first, bits);
+                    len += 1;
+                    count += u64::from(bits.count_ones());
+                });
+                let refused = self.free_areas.merge_words(&words[..len]);
+                self.counters().add_total(ZoneItem::Free, (count - refused) as i64);
+                merged = merged.plus(Merged { free: count - refused, refused });
             }
         }
         merged
@@ -201,17 +220,5 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
         let named = self.owned.entry_of.iter().filter(|entry| entry.load(Relaxed) != 0).count();
         (named == entries).then_some(total)
-    }
-
-    fn disown_entry(&self, locked: &Locked<'m, P>, at: u32) -> Merged {
-        let (mut words, mut len, mut count) = ([(0, 0); BLOCK_WORDS], 0, 0);
-        locked.disown(at, |first, bits| {
-            words[len] = (first, bits);
-            len += 1;
-            count += u64::from(bits.count_ones());
-        });
-        let refused = self.free_areas.merge_words(&words[..len]);
-        self.counters().add_total(ZoneItem::Free, (count - refused) as i64);
-        Merged { free: count - refused, refused }
     }
 }

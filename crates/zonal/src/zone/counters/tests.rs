@@ -40,7 +40,7 @@ impl<const CPUS: usize> Zone<CPUS> {
     }
 
     fn counters(&self) -> Zoned<'_> {
-        ZonedCounters::new(&self.totals, &self.threshold)
+        ZonedCounters::new(&self.totals, &self.threshold, None)
     }
 
     fn difference(&self, cpu: usize, item: ZoneItem) -> i64 {
@@ -314,7 +314,7 @@ fn a_lowered_threshold_oversteps_by_half_of_what_is_left() {
 #[test]
 fn totals_of_the_machine_get_what_all_nodes_get() {
     let (zones, machine) = ([Zone::<1>::new(3), Zone::<1>::new(8)], Default::default());
-    let nodes = zones.each_ref().map(|zone| zone.counters().with_machine(Some(&machine)));
+    let nodes = zones.each_ref().map(|zone| ZonedCounters { machine: Some(&machine), ..zone.counters() });
     let alone = Zone::<1>::new(3);
     let mut random = Random::new(5);
     for _ in 0..1000 {
