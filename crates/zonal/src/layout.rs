@@ -5,7 +5,6 @@
 //! functions that fill it list the same items in the same order. Related files: `metadata/arena.rs` builds cells in a
 //! buffer, and `allocator.rs` calls the measuring and the building functions.
 
-use crate::buddy::owned_words::BLOCK_CELLS;
 use crate::config::{Config, OwnedBlocks};
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
@@ -159,7 +158,7 @@ impl<'a> Layout<'a> {
             measure.add::<P::U64>(plan.free_areas.cells());
             measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
             measure.add::<OwnedCells<P>>(plan.owned.cpus);
-            measure.add::<P::U64>(plan.owned.entries * BLOCK_CELLS);
+            measure.add::<P::U64>(plan.owned.words);
             measure.add::<P::U32>(plan.owned.entries);
             measure.add::<P::U8>(plan.owned.blocks);
             measure.add::<P::U8>(plan.owned.blocks);
@@ -321,7 +320,6 @@ impl<'a> Layout<'a> {
         let plan = self.plan(zone);
         let held = self.held_frames(plan.frames);
         let bytes = arena.u8s::<P>(plan.frames as usize + held);
-        let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
         let by_process = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
@@ -331,7 +329,6 @@ impl<'a> Layout<'a> {
             node,
             node_id: zone.node,
             kind: zone.kind,
-            is_last_part: next.is_none_or(|next| (next.node, next.kind) != (zone.node, zone.kind)),
             span: zone.span,
             unmanaged: self.machine.unmanaged(id),
             base: plan.base,
@@ -351,7 +348,7 @@ impl<'a> Layout<'a> {
             ),
             owned: Owned {
                 cpus: arena.fresh::<P, OwnedCells<P>>(plan.owned.cpus),
-                words: arena.u64s::<P>(plan.owned.entries * BLOCK_CELLS),
+                words: arena.u64s::<P>(plan.owned.words),
                 blocks: arena.u32s::<P>(plan.owned.entries),
                 owners: arena.u8s::<P>(plan.owned.blocks),
                 entry_of: arena.u8s::<P>(plan.owned.blocks),

@@ -249,9 +249,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let rules = &zone.cells.rules.0;
         let managed = zone.managed();
         let marks = basis.watermarks(zone.kind, managed);
-        rules.min.store(marks.min.get(), Relaxed);
-        rules.low.store(marks.low.get(), Relaxed);
-        rules.high.store(marks.high.get(), Relaxed);
+        for (watermark, mark) in rules.watermarks.iter().zip([marks.min, marks.low, marks.high]) {
+            watermark.store(mark.get(), Relaxed);
+        }
         let pageset_zone = PagesetZone {
             managed,
             low: marks.low,

@@ -168,7 +168,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether a zone may have an equivalent fallback, either on another node or as another part of the same memory.
     fn has_fallback(&self) -> bool {
-        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
+        let are_parts = |pair: &[Zone<'m, P>]| (pair[0].node, pair[0].kind) == (pair[1].node, pair[1].kind);
+        self.nodes.len() > 1 || self.zones.windows(2).any(are_parts)
     }
 
     /// Whether no later part of the same node and kind has memory.

@@ -123,9 +123,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let block = self.pop(&session, stack, flags.order, flags.kind)?;
         let (zone, cpu) = (session.zone, session.cpu);
         let missed = zone.node != preferred.node;
-        zone.counters().update(&session.zone_diffs, &session, |counts| {
-            ZoneItem::of_served(!missed, zone.is_own(cpu)).into_iter().for_each(|item| counts.add(item, 1));
-        });
+        let counts = ZoneItem::of_served(!missed, zone.is_own(cpu)).map(|item| (item, 1));
+        zone.counters().update(&session.zone_diffs, &session, counts);
         session.add_to(|pageset| &pageset.probes, PROBES);
         if flags.order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
             self.nodes[usize::from(cpu.node)].note_served_elsewhere();

@@ -11,12 +11,11 @@
 mod active_block;
 mod find_first;
 mod index;
-pub(crate) mod owned_words;
 pub(crate) mod ranges;
 pub(crate) mod shape;
 pub(crate) mod verify;
 pub(crate) mod word_batch;
-mod words;
+pub(crate) mod words;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -299,8 +298,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Frees a block within the span, of an order of level 0, unless one of its frames is already free; returns whether it was
-    /// freed.
+    /// Frees a block within the span that level 0 stores, unless one of its frames is already free; returns whether it was freed.
     #[inline]
     fn merge_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
@@ -322,7 +320,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Frees one whole word as [`Self::merge_in_word`] does.
+    /// Does the same as [`Self::merge_in_word`] for a whole word.
     #[inline]
     fn merge_whole_word(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
@@ -332,7 +330,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         used
     }
 
-    /// Frees a block of an order of level 1 as [`Self::merge_in_word`] does.
+    /// Does the same as [`Self::merge_in_word`] for a block that level 1 stores.
     #[inline]
     fn merge_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
@@ -394,7 +392,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         run
     }
 
-    /// Frees a block of an order of level 2 as [`Self::merge_in_word`] does.
+    /// Does the same as [`Self::merge_in_word`] for a block that level 2 stores.
     #[cold]
     fn merge_whole_chunks(&self, frame: u32, order: u32) -> bool {
         let chunk = frame as usize >> (2 * WORD_BITS_LOG2);

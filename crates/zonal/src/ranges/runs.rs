@@ -94,7 +94,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
         let run = Run { first: frame, count: order.pages().get() };
-        let begin = || zone.frames.begin_block_split(frame, order);
+        let begin = || {
+            let FrameState::Allocated(found, kind) = zone.frames.state(frame) else {
+                return Err(zone.frames.state(frame));
+            };
+            if found != order {
+                return Err(FrameState::Allocated(found, kind));
+            }
+            zone.frames.exchange(frame, FrameState::Allocated(order, kind), FrameState::Splitting(kind))?;
+            Ok(kind)
+        };
         let undo = |kind| {
             _ = zone.frames.exchange(frame, FrameState::Splitting(kind), FrameState::Allocated(order, kind));
         };

@@ -228,20 +228,23 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Adds `amount` to the item in the CPU's word.
     #[inline]
     pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
-        self.update(word, guard, |counts| counts.add(item, amount));
+        self.update(word, guard, [(item, amount)]);
     }
 
-    /// Performs several counts with one read and one write of the word.
+    /// Adds amounts to items with one read and one write of the word.
     #[inline(always)]
     pub(crate) fn update(
         &self,
         word: &P::U64,
         _guard: &impl CpuGuard,
-        count: impl FnOnce(&mut Counts<'_, 'm, P, I>),
+        counts: impl IntoIterator<Item = (I, i64)>,
     ) {
-        let mut counts = Counts { lanes: Lanes(word.load(Relaxed)), counters: self };
-        count(&mut counts);
-        word.store(counts.lanes.0, Relaxed);
+        let mut lanes = Lanes(word.load(Relaxed));
+        for (item, amount) in counts {
+            let left = self.leave(item, i64::from(lanes.get(item.lane())), amount);
+            lanes = lanes.with(item.lane(), left as i8);
+        }
+        word.store(lanes.0, Relaxed);
     }
 
     /// Adds `amount` to a CPU's `difference`, moves the excess to the totals, and returns the new difference.
@@ -420,21 +423,6 @@ fn remainder_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
         1 | -1 => sum,
         _ if -most <= sum && sum <= most => sum,
         _ => 0,
-    }
-}
-
-/// A copy of a CPU's word during an update.
-pub(crate) struct Counts<'c, 'm, P: Platform, I> {
-    lanes: Lanes,
-    counters: &'c ZonedCounters<'m, P, I>,
-}
-
-impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
-    /// Adds `amount` to `item`.
-    #[inline]
-    pub(crate) fn add(&mut self, item: I, amount: i64) {
-        let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
-        self.lanes = self.lanes.with(item.lane(), left as i8);
     }
 }
 

@@ -5,7 +5,6 @@
 //! Related files: `pageset/refill.rs` and `pageset/drain.rs` move frames between pagesets and the buddy, and
 //! `admin/settings.rs` writes the limits.
 
-mod area_counts;
 pub(crate) mod bad_frames;
 pub(crate) mod cells;
 mod claims;
@@ -16,10 +15,10 @@ pub(crate) mod frame_state;
 pub(crate) mod frame_states;
 pub(crate) mod free_areas;
 mod free_ranges;
-mod merges;
 pub(crate) mod node;
 pub(crate) mod order_classes;
 pub(crate) mod owned_blocks;
+mod owned_words;
 mod owners;
 pub(crate) mod processes;
 pub(crate) mod quarantine;
@@ -92,8 +91,6 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) node: usize,
     pub(crate) node_id: NodeId,
     pub(crate) kind: ZoneKind,
-    /// Whether this zone is the last of its node's zones with this kind.
-    pub(crate) is_last_part: bool,
     pub(crate) span: FrameRange,
     /// Frames that are present but never managed.
     pub(crate) unmanaged: PageCount,
@@ -194,9 +191,9 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the three watermarks.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        let rules = &self.cells.rules.0;
-        let frames = |cell: &P::U64| PageCount::new(cell.load(Relaxed));
-        Watermarks { min: frames(&rules.min), low: frames(&rules.low), high: frames(&rules.high) }
+        let cells = self.cells.rules.0.watermarks.each_ref();
+        let [min, low, high] = cells.map(|cell| PageCount::new(cell.load(Relaxed)));
+        Watermarks { min, low, high }
     }
 
     /// Returns the number of frames that requests with the zone limit `limit` must leave free.
@@ -311,8 +308,9 @@ impl<'m, P: Platform> Zone<'m, P> {
         if is_short == self.is_short(of) {
             return false;
         }
-        let (cell, bit) = (&self.cells.held_down.0, 1 << of as u64);
-        let before = if is_short { cell.fetch_or(bit, Relaxed) } else { cell.fetch_and(!bit, Relaxed) };
+        let (held_down, bit) = (&self.cells.held_down.0, 1 << of as u64);
+        let before =
+            if is_short { held_down.fetch_or(bit, Relaxed) } else { held_down.fetch_and(!bit, Relaxed) };
         is_short && before & bit == 0
     }
 

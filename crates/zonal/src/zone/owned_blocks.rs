@@ -6,15 +6,15 @@
 //! free frames then return to the free areas.
 //!
 //! Every CPU has a lock for its blocks, acquired after a pageset's lock and before a free area's. Related files:
-//! `buddy/owned_words.rs` has the frames of one block, `zone/owners.rs` takes, gives back and disowns blocks.
+//! `zone/owned_words.rs` has the frames of one block, `zone/owners.rs` takes, gives back and disowns blocks.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::owned_words::{BLOCK, BLOCK_CELLS, BLOCK_FRAMES, OwnedWords};
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
+use crate::zone::owned_words::{BLOCK, BLOCK_CELLS, BLOCK_FRAMES, OwnedWords};
 
 /// Maximum number of a CPU's blocks that have free frames.
 pub(super) const OWNED_MAX: usize = u32::BITS as usize;
@@ -73,6 +73,8 @@ copy_view!(Owned);
 pub(crate) struct OwnedShape {
     pub(crate) cpus: usize,
     pub(crate) entries: usize,
+    /// Cells of all entries' frames.
+    pub(crate) words: usize,
     pub(crate) blocks: usize,
 }
 
@@ -85,7 +87,7 @@ impl OwnedShape {
         if each < OWNED_MIN || u32::from(huge.get()) != BLOCK {
             return Self::default();
         }
-        Self { cpus, entries: cpus * each, blocks }
+        Self { cpus, entries: cpus * each, words: cpus * each * BLOCK_CELLS, blocks }
     }
 }
 

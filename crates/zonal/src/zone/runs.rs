@@ -73,21 +73,6 @@ impl<P: Platform> FrameTable<'_, P> {
         }
     }
 
-    /// Takes an allocated block from its owner for a split, without waiting: marks its first frame. Returns the block's kind.
-    ///
-    /// The caller then calls [`FrameTable::mark_parts`].
-    ///
-    /// # Errors
-    /// Returns the state found if it is not that of an allocated `order` block. Nothing has changed then.
-    pub(crate) fn begin_block_split(&self, frame: u32, order: Order) -> Result<PageKind, FrameState> {
-        let FrameState::Allocated(found, kind) = self.state(frame) else { return Err(self.state(frame)) };
-        if found != order {
-            return Err(FrameState::Allocated(found, kind));
-        }
-        self.exchange(frame, FrameState::Allocated(order, kind), FrameState::Splitting(kind))?;
-        Ok(kind)
-    }
-
     /// Returns the allocated run that begins at `first`.
     pub(crate) fn run_at(&self, first: u32) -> Option<Run> {
         let FrameState::RunHead(order, _) = self.state_acquired(first) else { return None };

@@ -182,12 +182,8 @@ fn a_fold_moves_all_lanes_and_skips_clean_words() {
 #[test]
 fn several_counts_in_one_update() {
     let zone = Zone::<1>::new(2);
-    zone.counters().update(&zone.words[0], &Unshared, |counts| {
-        counts.add(ZoneItem::NumaHit, 1);
-        counts.add(ZoneItem::Free, -3);
-        counts.add(ZoneItem::NumaOther, -1);
-        (0..3).for_each(|_| counts.add(ZoneItem::NumaHit, 1));
-    });
+    let counts = [(ZoneItem::NumaHit, 1), (ZoneItem::Free, -3), (ZoneItem::NumaOther, -1)];
+    zone.counters().update(&zone.words[0], &Unshared, counts.into_iter().chain([(ZoneItem::NumaHit, 1); 3]));
     assert_eq!(zone.free(), (-3, 0));
     assert_eq!(zone.counters().total(ZoneItem::NumaHit), 4);
     assert_eq!((zone.difference(0, ZoneItem::NumaHit), zone.difference(0, ZoneItem::NumaOther)), (0, -1));
