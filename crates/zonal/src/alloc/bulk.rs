@@ -189,13 +189,12 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// returns how many were stored. The others are second copies of frames that were freed twice.
     fn take_allocated(&self, count: u32, zone: &Zone<'_, P>, kind: PageKind, frames: &mut [Pfn]) -> usize {
         const WORD: u32 = WORD_FRAMES as u32;
+        let (cached, allocated) = (FrameState::Cached(Order::PAGE), FrameState::Allocated(Order::PAGE, kind));
         let (mut left, mut came) = (count, 0);
         while left > 0 {
             let word = if left >= WORD { self.whole_word_on_top() } else { None };
-            let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
+            let claimed = word.is_some_and(|word| zone.frames.replace_word(word, cached, allocated));
             let part = left.min(WORD);
-            let (cached, allocated) =
-                (FrameState::Cached(Order::PAGE), FrameState::Allocated(Order::PAGE, kind));
             let claim = |&frame: &u32| claimed || zone.frames.step(frame, cached, allocated);
             for (frame, place) in self.take_frames(part).filter(claim).zip(&mut frames[came..]) {
                 *place = zone.pfn(frame);

@@ -134,37 +134,25 @@ impl<P: Platform> Buddy<'_, P> {
     ) -> Option<u32> {
         assert!(range.end <= self.shape.frames);
         self.settle();
-        if u32::from(order.get()) < WORD_BITS_LOG2 {
-            return self.find_in_words(order, &range);
+        if u32::from(order.get()) >= WORD_BITS_LOG2 {
+            let count = order.pages().get();
+            let is_free = |&at: &u64| {
+                at + count <= range.end
+                    && self.shape.stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
+            };
+            let mut places = (range.start.next_multiple_of(count)..range.end).step_by(count as usize);
+            return places.find(is_free).map(|at| at as u32);
         }
-        let count = order.pages().get();
-        let is_free = |&at: &u64| {
-            at + count <= range.end
-                && self.shape.stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
-        };
-        let mut places = (range.start.next_multiple_of(count)..range.end).step_by(count as usize);
-        places.find(is_free).map(|at| at as u32)
-    }
-
-    /// Does the work of [`Self::find_block`] for a level-0 order.
-    fn find_in_words(&self, order: Order, range: &Range<u64>) -> Option<u32> {
         const BITS: u64 = WORD_BITS as u64;
         let mut word = range.start / BITS;
         while word * BITS < range.end {
-            let chunk = word / BITS;
-            if word.is_multiple_of(BITS)
-                && !self.is_covered(1, chunk as usize)
-                && !self.any_in_chunk(chunk as usize)
-            {
+            let chunk = word as usize / WORD_BITS;
+            if word.is_multiple_of(BITS) && !self.is_covered(1, chunk) && !self.any_in_chunk(chunk) {
                 word += BITS;
                 continue;
             }
-            let first = word * BITS;
-            let free = if self.is_covered(0, word as usize) {
-                !0
-            } else {
-                self.word(0, word as usize).load(Relaxed)
-            };
+            let (first, at) = (word * BITS, word as usize);
+            let free = if self.is_covered(0, at) { !0 } else { self.word(0, at).load(Relaxed) };
             let within = ones(range.end - first) & !ones(range.start.saturating_sub(first));
             let heads = heads(free & within, order.get().into());
             if heads != 0 {

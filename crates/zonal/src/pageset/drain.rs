@@ -220,7 +220,7 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
         && let Some(word) = guard.whole_word_on_top()
     {
         _ = guard.take_frames(WORD); // they are known
-        let gone = zone.frames.mark_word_free(word, !0);
+        let gone = zone.frames.step_word(word, !0, FrameState::Cached(Order::PAGE), FrameState::Free);
         strange += u64::from(gone.count_zeros());
         words[len] = (word, gone);
         len += 1;

@@ -184,7 +184,10 @@ fn refill_frames<P: Platform>(
         came = zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(session, Order::PAGE));
     }
     // The words are pushed in descending order, so that frames are allocated in ascending order.
-    let put = |(word, frames)| session.put_word(word, zone.frames.mark_word_cached(word, frames));
+    let cached = FrameState::Cached(Order::PAGE);
+    let put = |(word, frames)| {
+        session.put_word(word, zone.frames.step_word(word, frames, FrameState::Free, cached));
+    };
     others.iter_mut().for_each(|others| others.words().iter().rev().copied().for_each(put));
     first.into_iter().for_each(put);
     came

@@ -165,15 +165,6 @@ all_zero! {
     }
 }
 
-/// The totals of a zone or node that processes share.
-struct SharedTotals<'m, P: Platform> {
-    /// What was counted before the first process began to allocate.
-    base: &'m [P::U64; TOTAL_CELLS],
-    each: &'m [ProcessTotals<P>],
-}
-
-copy_view!(SharedTotals);
-
 /// A view of one zone's or node's counters. Initially, all cells are zero.
 ///
 /// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
@@ -185,8 +176,9 @@ copy_view!(SharedTotals);
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
     /// Totals of the zone or node, which folds of all CPUs write; those of this process if several share the allocator.
     totals: &'m [P::U64; TOTAL_CELLS],
-    /// The totals of all processes, if several share the allocator.
-    shared: Option<SharedTotals<'m, P>>,
+    /// What was counted before the first process began to allocate, and the totals of each process, if several share the
+    /// allocator.
+    shared: Option<(&'m [P::U64; TOTAL_CELLS], &'m [ProcessTotals<P>])>,
     threshold: &'m ThresholdCells<P>,
     /// Totals of the machine, which folds of all CPUs write too.
     machine: Option<&'m [P::U64; TOTAL_CELLS]>,
@@ -207,18 +199,14 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns these counters for `process`, one of those that share them.
     pub(crate) fn of_process(self, process: u8, all: &'m [ProcessTotals<P>]) -> Self {
         match usize::from(process).checked_sub(1).and_then(|at| all.get(at)) {
-            Some(own) => Self {
-                totals: &own.counted.0,
-                shared: Some(SharedTotals { base: self.totals, each: all }),
-                ..self
-            },
+            Some(own) => Self { totals: &own.counted.0, shared: Some((self.totals, all)), ..self },
             None => self,
         }
     }
 
     /// Adds what this process has counted to what was there before all processes, so that it stays when the process ends.
     pub(crate) fn settle(&self) {
-        if let Some(SharedTotals { base, .. }) = self.shared {
+        if let Some((base, _)) = self.shared {
             for (cell, own) in base.iter().zip(self.totals) {
                 cell.fetch_add(own.swap(0, Relaxed), Relaxed);
             }
@@ -367,7 +355,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     pub(crate) fn total(&self, item: I) -> i64 {
         match self.shared.filter(|_| P::IS_SHARED) {
             None => self.totals[item.lane()].load(Relaxed) as i64,
-            Some(SharedTotals { base, each }) => {
+            Some((base, each)) => {
                 let cells = each.iter().flat_map(|one| [&one.counted.0, &one.moved.0]).chain([base]);
                 cells.fold(0, |sum, cells| sum.wrapping_add(cells[item.lane()].load(Relaxed) as i64))
             }

@@ -102,45 +102,26 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         &self.states[frame as usize]
     }
 
-    /// Marks single frames as cached: those of the word (64 frames) at `first` whose bits are set in `frames`.
-    ///
-    /// Returns the frames that are now cached, as bits. The others had another state than free.
-    #[inline]
-    pub(crate) fn mark_word_cached(&self, first: u32, frames: u64) -> u64 {
-        self.step_word::<FREE, CACHED_PAGE>(first, frames)
-    }
-
-    /// Marks single frames as free: those of the word (64 frames) at `first` whose bits are set in `frames`.
-    ///
-    /// Returns the frames that are now free, as bits. The others had another state than cached.
-    #[inline]
-    pub(crate) fn mark_word_free(&self, first: u32, frames: u64) -> u64 {
-        self.step_word::<CACHED_PAGE, FREE>(first, frames)
-    }
-
-    /// Marks the single frames of a word as allocated if all are cached; otherwise changes nothing and returns `false`.
-    #[inline]
-    pub(crate) fn mark_word_allocated(&self, first: u32, kind: PageKind) -> bool {
-        self.replace_word(first, CACHED_PAGE, allocated_page(kind))
-    }
-
     /// Applies [`mark_page_freed`] to the frames of a word, from the first up to one that is not allocated as a single frame
     /// of kind `User`; returns how many are now cached.
     #[inline]
     pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> usize {
-        let allocated = allocated_page(PageKind::User);
-        transitions::check(allocated, CACHED_PAGE);
+        let (from, to) =
+            (FrameState::Allocated(Order::PAGE, PageKind::User), FrameState::Cached(Order::PAGE));
+        transitions::check(from.encode(), to.encode());
         match invalid_free {
             InvalidFree::Exact => self.states[first as usize..]
                 .first_chunk()
-                .map_or(0, |word| P::exchange_leading(word, allocated, CACHED_PAGE)),
-            InvalidFree::Checked if self.replace_word(first, allocated, CACHED_PAGE) => WORD_FRAMES,
+                .map_or(0, |word| P::exchange_leading(word, from.encode(), to.encode())),
+            InvalidFree::Checked if self.replace_word(first, from, to) => WORD_FRAMES,
             InvalidFree::Checked => 0,
         }
     }
 
+    /// Changes the states of all 64 single frames of a word if all are `from`; otherwise changes nothing and returns `false`.
     #[inline]
-    fn replace_word(&self, first: u32, from: u8, to: u8) -> bool {
+    pub(crate) fn replace_word(&self, first: u32, from: FrameState, to: FrameState) -> bool {
+        let (from, to) = (from.encode(), to.encode());
         transitions::check(from, to);
         self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
     }
@@ -161,14 +142,14 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         step_byte(self.cell(frame), from.encode(), to.encode())
     }
 
-    /// Performs [`FrameTable::step`] for some frames of a 64-frame word; returns the frames whose state changed, as
-    /// bits.
-    #[inline]
-    fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
+    /// Performs [`FrameTable::step`] for some single frames of a 64-frame word, given as bits; returns those whose state
+    /// changed.
+    #[inline(always)]
+    pub(crate) fn step_word(&self, first: u32, frames: u64, from: FrameState, to: FrameState) -> u64 {
         let states = &self.states[first as usize..];
         // Most words are whole, and their frames belong to the caller, so all their states can change together.
         // Orderings as in `step_byte`.
-        if frames == !0 && self.replace_word(first, FROM, TO) {
+        if frames == !0 && self.replace_word(first, from, to) {
             return frames;
         }
         let (mut stepped, mut left) = (frames, frames);
@@ -176,7 +157,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         while left != 0 {
             let bit = left.trailing_zeros();
             left &= left - 1;
-            if !step_byte(&states[bit as usize], FROM, TO) {
+            if !step_byte(&states[bit as usize], from.encode(), to.encode()) {
                 stepped &= !(1 << bit);
             }
         }
