@@ -19,10 +19,9 @@ use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::events::Event;
-use crate::zone::frame_state::FrameState;
+use crate::zone::frame_state::{FrameState, check_transition};
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_block_allocated};
 use crate::zone::runs::Run;
-use crate::zone::transitions;
 use crate::zone::{CpuInfo, Zone};
 
 /// Number of zones that a request checks which the serving zone serves: the preferred zone and the serving zone.
@@ -52,7 +51,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             state.load(Relaxed) == CACHED_PAGE,
             "frame {frame} was popped, but is not marked as cached"
         );
-        transitions::check(CACHED_PAGE, allocated_page(kind));
+        check_transition(CACHED_PAGE, allocated_page(kind));
         // Release: publishes the mark to the free; pairs with `mark_freed`, `exchange_leading`, `step_byte`.
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(slot.base.get().wrapping_add(frame));

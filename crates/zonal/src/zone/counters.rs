@@ -23,6 +23,8 @@ pub(crate) trait CpuGuard {}
 const LANES: usize = 8;
 /// Number of cells in one zone's or node's totals, which occupy a cache line.
 pub(crate) const TOTAL_CELLS: usize = LANES;
+/// The totals of a zone, a node or the machine.
+type Totals<P> = [<P as Platform>::U64; TOTAL_CELLS];
 /// Index of the last cell, which counts folds and is not used by any item.
 const FOLDS: usize = LANES - 1;
 
@@ -175,13 +177,13 @@ all_zero! {
 /// writers. Totals change by atomic additions, which commute. Values that are read may be out of date.
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
     /// Totals of the zone or node, which folds of all CPUs write; those of this process if several share the allocator.
-    totals: &'m [P::U64; TOTAL_CELLS],
+    totals: &'m Totals<P>,
     /// What was counted before the first process began to allocate, and the totals of each process, if several share the
     /// allocator.
-    shared: Option<(&'m [P::U64; TOTAL_CELLS], &'m [ProcessTotals<P>])>,
+    shared: Option<(&'m Totals<P>, &'m [ProcessTotals<P>])>,
     threshold: &'m ThresholdCells<P>,
     /// Totals of the machine, which folds of all CPUs write too.
-    machine: Option<&'m [P::U64; TOTAL_CELLS]>,
+    machine: Option<&'m Totals<P>>,
     items: PhantomData<I>,
 }
 
@@ -189,9 +191,9 @@ copy_view!(ZonedCounters<I>);
 
 impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     pub(super) const fn new(
-        totals: &'m [P::U64; TOTAL_CELLS],
+        totals: &'m Totals<P>,
         threshold: &'m ThresholdCells<P>,
-        machine: Option<&'m [P::U64; TOTAL_CELLS]>,
+        machine: Option<&'m Totals<P>>,
     ) -> Self {
         Self { totals, shared: None, threshold, machine, items: PhantomData }
     }

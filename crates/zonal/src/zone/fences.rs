@@ -50,12 +50,12 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the parts of a range that fences contain, each with the fence's slot.
     fn fenced_parts(&self, run: Run) -> impl Iterator<Item = (usize, Run)> {
-        (0..FENCES_MAX).filter_map(move |at| Some((at, overlap(self.fence(at)?, run)?)))
+        (0..FENCES_MAX).filter_map(move |at| Some((at, self.fence(at)?.overlap(run)?)))
     }
 
     /// Returns the first fence that overlaps a range.
     pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
-        let overlaps = |fence: &Run| overlap(*fence, run).is_some();
+        let overlaps = |fence: &Run| fence.overlap(run).is_some();
         let fence = (0..FENCES_MAX).find_map(|at| self.fence(at).filter(overlaps))?;
         Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
     }
@@ -242,13 +242,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 }
 
-/// Returns the frames that two ranges have in common.
-pub(crate) fn overlap(one: Run, other: Run) -> Option<Run> {
-    let first = one.first.max(other.first);
-    let end = one.end().min(other.end());
-    (u64::from(first) < end).then(|| Run { first, count: end - u64::from(first) })
-}
-
 /// Divides a range at multiples of [`STEP`], so that each step is within one area.
 pub(super) fn steps(run: Run) -> impl Iterator<Item = Run> {
     let (first, end) = (u64::from(run.first), run.end());
@@ -261,16 +254,6 @@ pub(super) fn steps(run: Run) -> impl Iterator<Item = Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_overlap_in_what_they_share() {
-        let run = |first, count| Run { first, count };
-        assert_eq!(overlap(run(10, 5), run(12, 9)), Some(run(12, 3)));
-        assert_eq!(overlap(run(12, 9), run(10, 5)), Some(run(12, 3)));
-        assert_eq!(overlap(run(10, 5), run(15, 1)), None);
-        assert_eq!(overlap(run(10, 0), run(9, 5)), None);
-        assert_eq!(overlap(run(u32::MAX, 1), run(0, 1 << 32)), Some(run(u32::MAX, 1)));
-    }
 
     #[test]
     fn ranges_survive_their_words() {

@@ -12,8 +12,9 @@ use crate::platform::cells::copy_view;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
-use crate::zone::frame_state::{FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_bits};
-use crate::zone::transitions;
+use crate::zone::frame_state::{
+    FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, check_transition, kind_bits,
+};
 
 /// Number of frames in a section. A zone's base is a multiple of this number (`layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
@@ -43,7 +44,7 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     cached: u8,
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
-    transitions::check(allocated, cached);
+    check_transition(allocated, cached);
     match invalid_free {
         // Relaxed: a failure is only reported.
         // AcqRel: takes the owner's mark, publishes its writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
@@ -108,7 +109,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> usize {
         let (from, to) =
             (FrameState::Allocated(Order::PAGE, PageKind::User), FrameState::Cached(Order::PAGE));
-        transitions::check(from.encode(), to.encode());
+        check_transition(from.encode(), to.encode());
         match invalid_free {
             InvalidFree::Exact => self.states[first as usize..]
                 .first_chunk()
@@ -122,7 +123,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     pub(crate) fn replace_word(&self, first: u32, from: FrameState, to: FrameState) -> bool {
         let (from, to) = (from.encode(), to.encode());
-        transitions::check(from, to);
+        check_transition(from, to);
         self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
     }
 
@@ -302,7 +303,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     fn put(&self, frame: u64, byte: u8) {
         if cfg!(any(debug_assertions, zonal_transitions)) {
-            transitions::check(self.states[frame as usize].load(Relaxed), byte); // relaxed: no other CPU changes it
+            check_transition(self.states[frame as usize].load(Relaxed), byte); // relaxed: no other CPU changes it
         }
         // Release: publishes what was done with the frame; pairs with `step_byte`, `state_acquired`, `exchange`.
         self.states[frame as usize].store(byte, Release);
@@ -324,7 +325,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// # Errors
     /// Returns the state, read again, if it was another one.
     pub(crate) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
-        transitions::check(from.encode(), to.encode());
+        check_transition(from.encode(), to.encode());
         // Relaxed: a failure is only reported.
         // AcqRel: takes and publishes what was done with the frame; pairs with `FrameTable::put`, `step_byte`.
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
@@ -335,7 +336,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 /// Replaces the state `from` of a block by `to`; returns `false` if the block has another state.
 #[inline]
 fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
-    transitions::check(from, to);
+    check_transition(from, to);
     // A separate load and store are enough, because only the holder of the block changes its state here. The check
     // finds second copies of a block that racing frees made under `InvalidFree::Checked`.
     // Acquire: takes the last owner's writes; pairs with `mark_freed`, `exchange_leading`, `replace_all`, `put`.

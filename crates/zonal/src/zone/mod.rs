@@ -10,7 +10,7 @@ pub(crate) mod cells;
 mod claims;
 pub(crate) mod counters;
 pub(crate) mod events;
-pub(crate) mod fences;
+mod fences;
 pub(crate) mod frame_state;
 pub(crate) mod frame_states;
 pub(crate) mod free_areas;
@@ -26,7 +26,6 @@ mod rebuilt_areas;
 pub(crate) mod runs;
 pub(crate) mod shared;
 mod stalls;
-pub(crate) mod transitions;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;

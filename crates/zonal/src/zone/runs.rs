@@ -54,8 +54,15 @@ impl Run {
         (u64::from(self.first)..self.end()).map(|frame| frame as u32) // a zone spans at most 2^32 frames
     }
 
+    /// Returns the frames that the run has in common with another.
+    pub(crate) fn overlap(self, other: Self) -> Option<Self> {
+        let first = self.first.max(other.first);
+        let end = self.end().min(other.end());
+        (u64::from(first) < end).then(|| Self { first, count: end - u64::from(first) })
+    }
+
     /// Whether `frame` is one of the frames.
-    pub(crate) const fn contains(self, frame: u32) -> bool {
+    pub(super) const fn contains(self, frame: u32) -> bool {
         self.first <= frame && (frame as u64) < self.end()
     }
 }
@@ -185,6 +192,16 @@ mod tests {
         assert_eq!(blocks(0, 20, 3), [(0, 3), (8, 3), (16, 2)]);
         assert_eq!(blocks(0, 1, 10), [(0, 0)]);
         assert_eq!(blocks(u32::MAX, 1, 10), [(u32::MAX, 0)]);
+    }
+
+    #[test]
+    fn ranges_overlap_in_what_they_share() {
+        let run = |first, count| Run { first, count };
+        assert_eq!(run(10, 5).overlap(run(12, 9)), Some(run(12, 3)));
+        assert_eq!(run(12, 9).overlap(run(10, 5)), Some(run(12, 3)));
+        assert_eq!(run(10, 5).overlap(run(15, 1)), None);
+        assert_eq!(run(10, 0).overlap(run(9, 5)), None);
+        assert_eq!(run(u32::MAX, 1).overlap(run(0, 1 << 32)), Some(run(u32::MAX, 1)));
     }
 
     #[test]
