@@ -294,16 +294,15 @@ impl<'a> Layout<'a> {
         let own = &arena.fresh::<P, NodeUse<P>>(processes.max(1))[process];
         let handover = arena.fresh::<P, HandoverCells<P>>(processes.min(1)).first();
         let list = Zonelist::build(arena, self.machine.zones().len(), self.node_ids());
-        let is_here = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
-        for (id, zone) in self.machine.zones().iter().enumerate().filter(is_here) {
-            let (zone, pagesets) = self.build_zone(arena, id, at, zone, local);
+        let (id, has_cpus) = (description.id, !description.cpus.is_empty());
+        // The zones of a node are adjacent.
+        let first_zone = self.machine.zones().iter().position(|zone| zone.node == id).unwrap_or(0);
+        let zone_count = self.zones_of(id).count();
+        for at_zone in first_zone..first_zone + zone_count {
+            let (zone, pagesets) = self.build_zone(arena, at_zone, at, local);
             sink(zone, pagesets);
         }
-        let first_zone =
-            self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
-        let (zone_count, has_cpus) = (self.zones_of(description.id).count(), !description.cpus.is_empty());
         let counters = cells.counters(machine_totals).of_process(local.process, by_process);
-        let id = description.id;
         let node =
             Node { id, first_zone, zone_count, has_cpus, cells, counters, events, own, by_process, handover };
         (node, list)
@@ -314,9 +313,9 @@ impl<'a> Layout<'a> {
         arena: &mut Arena<'m>,
         id: usize,
         node: usize,
-        zone: &ZoneDescription<'_>,
         local: &LocalParts<'m>,
     ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
+        let zone = &self.machine.zones()[id];
         let plan = self.plan(zone);
         let held = self.held_frames(plan.frames);
         let bytes = arena.u8s::<P>(plan.frames as usize + held);

@@ -170,7 +170,7 @@ impl<'a> Machine<'a> {
     /// Returns the index of node `id` in [`Machine::nodes`].
     #[must_use]
     pub fn position(&self, id: NodeId) -> Option<usize> {
-        position(self.nodes, id)
+        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 
     /// Returns the largest CPU id plus one, or 0 without CPUs.
@@ -178,10 +178,6 @@ impl<'a> Machine<'a> {
     pub fn cpu_ids(&self) -> usize {
         self.nodes.iter().flat_map(|n| n.cpus).map(|c| c.index() + 1).max().unwrap_or(0)
     }
-}
-
-fn position(nodes: &[NodeDescription<'_>], id: NodeId) -> Option<usize> {
-    nodes.binary_search_by_key(&id, |n| n.id).ok()
 }
 
 fn check_nodes(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
@@ -244,7 +240,7 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
         return Err(TopologyError::NoZones);
     }
     for (at, zone) in zones.iter().enumerate() {
-        if position(nodes, zone.node).is_none() {
+        if nodes.binary_search_by_key(&zone.node, |node| node.id).is_err() {
             return Err(TopologyError::ZoneOfUnknownNode(zone.node));
         }
         let (node, kind, span) = (zone.node, zone.kind, zone.span);

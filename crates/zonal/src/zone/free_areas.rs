@@ -323,7 +323,11 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let counts = self.counts(at);
         // Relaxed: see `Buddy`. A thread that knows of free frames sees them counted.
         let may_have = || counts.free_pages.load(Relaxed) >= order.pages().get();
-        counts.has_block(order) || may_have() && self.with_lock_of_area(at, || counts.has_block(order))
+        counts.has_block(order)
+            || may_have() && {
+                let _area = self.enter(at);
+                counts.has_block(order)
+            }
     }
 
     /// Returns the number of free frames.
