@@ -21,6 +21,7 @@ use crate::rules::stat_threshold::TotalsRule;
 use crate::settings::Setting;
 use crate::units::{CpuId, NodeId, Order, Pfn};
 use crate::zone::Zone;
+use crate::zone::processes::Holders;
 use crate::zone::shared::SharedCells;
 use crate::zonelist::Zonelists;
 use crate::zonelist::nearest_zones::NearestZones;
@@ -206,7 +207,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let held = self.lock_changes();
         self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
         for (zone, description) in self.zones.iter().zip(machine.zones()) {
-            zone.holders().set_all_unmanaged();
+            zone.holders().set(0, zone.frames.states.len() as u64, Holders::<P>::NOT_MANAGED);
             description.managed.iter().for_each(|range| self.add_frames(zone, range));
         }
         self.zones.iter().for_each(|zone| zone.counters().settle());
@@ -214,7 +215,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.rebuild_lists(&held);
         self.apply_settings(&held);
         // Memory that comes online later counts: the minimum may be larger than what is managed at start.
-        self.check_min_free(&config.watermarks, machine.memory_to_come())
+        let to_come = machine.hotplug().iter().map(|range| range.count).sum();
+        self.check_min_free(&config.watermarks, to_come)
     }
 
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's

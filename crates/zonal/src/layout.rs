@@ -5,7 +5,6 @@
 //! functions that fill it list the same items in the same order. Related files: `metadata/arena.rs` builds cells in a
 //! buffer, and `allocator.rs` calls the measuring and the building functions.
 
-use crate::buddy::owned_words::BLOCK_CELLS;
 use crate::config::{Config, OwnedBlocks};
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
@@ -112,42 +111,31 @@ impl<'a> Layout<'a> {
 
     /// Returns the request for every buffer that the allocator needs, in order.
     pub fn requests<P: Platform>(&self) -> impl Iterator<Item = BufferRequest> + '_ {
-        let nodes = self.machine.nodes().iter();
-        let nodes = nodes
-            .map(|node| BufferRequest { place: Place::Node(node.id), bytes: self.node_bytes::<P>(node) });
-        [
-            BufferRequest { place: Place::Shared, bytes: self.shared_bytes::<P>() },
-            BufferRequest { place: Place::Local, bytes: self.local_bytes::<P>() },
-        ]
-        .into_iter()
-        .chain(nodes)
-    }
-
-    fn shared_bytes<P: Platform>(&self) -> usize {
-        let mut measure = Measure::default();
-        measure.add::<SharedCells<P>>(1);
-        measure.add::<P::U32>(self.machine.cpu_ids());
-        measure.add::<Pageset<P>>(1);
-        measure.add::<DeferredFrees<P>>(self.cpus());
-        measure.total()
-    }
-
-    fn local_bytes<P: Platform>(&self) -> usize {
+        let mut shared = Measure::default();
+        shared.add::<SharedCells<P>>(1);
+        shared.add::<P::U32>(self.machine.cpu_ids());
+        shared.add::<Pageset<P>>(1);
+        shared.add::<DeferredFrees<P>>(self.cpus());
         let (nodes, zones) = (self.machine.nodes().len(), self.machine.zones().len());
-        let mut measure = Measure::default();
-        measure.add::<FreeAreasShape>(zones);
-        measure.add::<StackShape>(2 * zones);
-        measure.add::<CpuInfo>(self.machine.cpu_ids());
-        measure.add::<u8>(nodes * nodes);
-        measure.add::<(Pfn, u16)>(zones);
-        measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
-        measure.add::<Zone<'_, P>>(zones);
-        measure.add::<Node<'_, P>>(nodes);
-        measure.add::<Zonelist<'_, P>>(nodes);
-        measure.add::<ZonePagesets<'_, P>>(zones);
-        measure_slots::<P>(&mut measure, self.machine.cpu_ids(), self.cpus(), zones);
-        NearestZones::<P>::measure(&mut measure, self.cpus(), self.node_ids());
-        measure.total()
+        let mut local = Measure::default();
+        local.add::<FreeAreasShape>(zones);
+        local.add::<StackShape>(2 * zones);
+        local.add::<CpuInfo>(self.machine.cpu_ids());
+        local.add::<u8>(nodes * nodes);
+        local.add::<(Pfn, u16)>(zones);
+        local.add::<(Pfn, PageCount)>(self.machine.memory().count());
+        local.add::<Zone<'_, P>>(zones);
+        local.add::<Node<'_, P>>(nodes);
+        local.add::<Zonelist<'_, P>>(nodes);
+        local.add::<ZonePagesets<'_, P>>(zones);
+        measure_slots::<P>(&mut local, self.machine.cpu_ids(), self.cpus(), zones);
+        NearestZones::<P>::measure(&mut local, self.cpus(), self.node_ids());
+        let of_process = [(Place::Shared, shared), (Place::Local, local)]
+            .map(|(place, measure)| BufferRequest { place, bytes: measure.total() });
+        let of_nodes = self.machine.nodes().iter();
+        let of_nodes = of_nodes
+            .map(|node| BufferRequest { place: Place::Node(node.id), bytes: self.node_bytes::<P>(node) });
+        of_process.into_iter().chain(of_nodes)
     }
 
     fn node_bytes<P: Platform>(&self, node: &NodeDescription<'_>) -> usize {
@@ -170,7 +158,7 @@ impl<'a> Layout<'a> {
             measure.add::<P::U64>(plan.free_areas.cells());
             measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
             measure.add::<OwnedCells<P>>(plan.owned.cpus);
-            measure.add::<P::U64>(plan.owned.entries * BLOCK_CELLS);
+            measure.add::<P::U64>(plan.owned.words);
             measure.add::<P::U32>(plan.owned.entries);
             measure.add::<P::U8>(plan.owned.blocks);
             measure.add::<P::U8>(plan.owned.blocks);
@@ -268,7 +256,15 @@ impl<'a> Layout<'a> {
             let plan = self.plan(&zones[at / 2]);
             if at % 2 == 0 { plan.own } else { plan.foreign }
         });
-        let cpus = self.build_cpu_infos(arena);
+        let cpus = arena.values(self.machine.cpu_ids(), |id| CpuInfo::absent(CpuId::new(id as u32)));
+        for (node, description) in nodes.iter().enumerate() {
+            for (rank, &cpu) in description.cpus.iter().enumerate() {
+                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32, index: 0 };
+            }
+        }
+        for (index, cpu) in cpus.iter_mut().filter(|cpu| cpu.exists()).enumerate() {
+            cpu.index = index as u32;
+        }
         let distances =
             arena.values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
         let starts = arena.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
@@ -278,21 +274,6 @@ impl<'a> Layout<'a> {
             (range.start, range.count)
         });
         LocalParts { free_areas, stacks, cpus, distances, starts, memory, process }
-    }
-
-    /// Builds the CPU info of all CPU ids, in one pass over the nodes and one over the ids.
-    fn build_cpu_infos<'m>(&self, arena: &mut Arena<'m>) -> &'m [CpuInfo] {
-        let absent = |id| CpuInfo::absent(CpuId::new(id as u32));
-        let cpus = arena.values_mut(self.machine.cpu_ids(), absent);
-        for (node, description) in self.machine.nodes().iter().enumerate() {
-            for (rank, &cpu) in description.cpus.iter().enumerate() {
-                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32, index: 0 };
-            }
-        }
-        for (index, cpu) in cpus.iter_mut().filter(|cpu| cpu.exists()).enumerate() {
-            cpu.index = index as u32;
-        }
-        cpus
     }
 
     /// Builds the metadata of the node with index `at`, and passes each zone's view to `sink`.
@@ -313,16 +294,15 @@ impl<'a> Layout<'a> {
         let own = &arena.fresh::<P, NodeUse<P>>(processes.max(1))[process];
         let handover = arena.fresh::<P, HandoverCells<P>>(processes.min(1)).first();
         let list = Zonelist::build(arena, self.machine.zones().len(), self.node_ids());
-        let is_here = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
-        for (id, zone) in self.machine.zones().iter().enumerate().filter(is_here) {
-            let (zone, pagesets) = self.build_zone(arena, id, at, zone, local);
+        let (id, has_cpus) = (description.id, !description.cpus.is_empty());
+        // The zones of a node are adjacent.
+        let first_zone = self.machine.zones().iter().position(|zone| zone.node == id).unwrap_or(0);
+        let zone_count = self.zones_of(id).count();
+        for at_zone in first_zone..first_zone + zone_count {
+            let (zone, pagesets) = self.build_zone(arena, at_zone, at, local);
             sink(zone, pagesets);
         }
-        let first_zone =
-            self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
-        let (zone_count, has_cpus) = (self.zones_of(description.id).count(), !description.cpus.is_empty());
-        let counters = cells.counters().with_machine(machine_totals).of_process(local.process, by_process);
-        let id = description.id;
+        let counters = cells.counters(machine_totals).of_process(local.process, by_process);
         let node =
             Node { id, first_zone, zone_count, has_cpus, cells, counters, events, own, by_process, handover };
         (node, list)
@@ -333,13 +313,12 @@ impl<'a> Layout<'a> {
         arena: &mut Arena<'m>,
         id: usize,
         node: usize,
-        zone: &ZoneDescription<'_>,
         local: &LocalParts<'m>,
     ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
+        let zone = &self.machine.zones()[id];
         let plan = self.plan(zone);
         let held = self.held_frames(plan.frames);
         let bytes = arena.u8s::<P>(plan.frames as usize + held);
-        let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
         let by_process = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
@@ -349,7 +328,6 @@ impl<'a> Layout<'a> {
             node,
             node_id: zone.node,
             kind: zone.kind,
-            is_last_part: next.is_none_or(|next| (next.node, next.kind) != (zone.node, zone.kind)),
             span: zone.span,
             unmanaged: self.machine.unmanaged(id),
             base: plan.base,
@@ -369,16 +347,16 @@ impl<'a> Layout<'a> {
             ),
             owned: Owned {
                 cpus: arena.fresh::<P, OwnedCells<P>>(plan.owned.cpus),
-                words: arena.u64s::<P>(plan.owned.entries * BLOCK_CELLS),
+                words: arena.u64s::<P>(plan.owned.words),
                 blocks: arena.u32s::<P>(plan.owned.entries),
                 owners: arena.u8s::<P>(plan.owned.blocks),
                 entry_of: arena.u8s::<P>(plan.owned.blocks),
             },
-            frames: FrameTable::new(
-                bytes,
-                plan.frames as usize,
-                arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
-            ),
+            frames: FrameTable {
+                states: &bytes[..plan.frames as usize],
+                states_and_holders: bytes,
+                present: arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
+            },
             own_cpus: plan.own_cpus,
             cpus: self.cpus(),
         };

@@ -154,11 +154,6 @@ impl<'a> Machine<'a> {
         self.zones.iter().flat_map(|zone| zone.managed).chain(self.hotplug)
     }
 
-    /// Returns the number of frames that may come online later.
-    pub(crate) fn memory_to_come(&self) -> PageCount {
-        self.hotplug.iter().map(|range| range.count).sum()
-    }
-
     /// Returns the nodes, in ascending order of id.
     #[must_use]
     pub const fn nodes(&self) -> &'a [NodeDescription<'a>] {
@@ -175,7 +170,7 @@ impl<'a> Machine<'a> {
     /// Returns the index of node `id` in [`Machine::nodes`].
     #[must_use]
     pub fn position(&self, id: NodeId) -> Option<usize> {
-        position(self.nodes, id)
+        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 
     /// Returns the largest CPU id plus one, or 0 without CPUs.
@@ -183,10 +178,6 @@ impl<'a> Machine<'a> {
     pub fn cpu_ids(&self) -> usize {
         self.nodes.iter().flat_map(|n| n.cpus).map(|c| c.index() + 1).max().unwrap_or(0)
     }
-}
-
-fn position(nodes: &[NodeDescription<'_>], id: NodeId) -> Option<usize> {
-    nodes.binary_search_by_key(&id, |n| n.id).ok()
 }
 
 fn check_nodes(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
@@ -249,10 +240,16 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
         return Err(TopologyError::NoZones);
     }
     for (at, zone) in zones.iter().enumerate() {
-        if position(nodes, zone.node).is_none() {
+        if nodes.binary_search_by_key(&zone.node, |node| node.id).is_err() {
             return Err(TopologyError::ZoneOfUnknownNode(zone.node));
         }
-        check_span(zone)?;
+        let (node, kind, span) = (zone.node, zone.kind, zone.span);
+        if span.count == PageCount::ZERO || span.start.get().checked_add(span.count.get()).is_none() {
+            return Err(TopologyError::BadSpan { node, kind, span });
+        }
+        if !fits_in_zone(&span) {
+            return Err(TopologyError::ZoneTooLarge(node, kind));
+        }
         if let Some(next) = zones.get(at + 1) {
             let place = |zone: &ZoneDescription<'_>| (zone.node, zone.kind, zone.span.start);
             if place(zone) > place(next) {
@@ -260,36 +257,19 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
             }
         }
         for other in &zones[..at] {
-            let start = zone.span.start.max(other.span.start);
-            if start < zone.span.end().min(other.span.end()) {
-                return Err(TopologyError::ZonesOverlap { frame: start, node: zone.node });
+            let start = span.start.max(other.span.start);
+            if start < span.end().min(other.span.end()) {
+                return Err(TopologyError::ZonesOverlap { frame: start, node });
             }
         }
-        check_ranges(zone)?;
-    }
-    Ok(())
-}
-
-fn check_span(zone: &ZoneDescription<'_>) -> Result<(), TopologyError> {
-    let FrameRange { start, count } = zone.span;
-    if count == PageCount::ZERO || start.get().checked_add(count.get()).is_none() {
-        return Err(TopologyError::BadSpan { node: zone.node, kind: zone.kind, span: zone.span });
-    }
-    if !fits_in_zone(&zone.span) {
-        return Err(TopologyError::ZoneTooLarge(zone.node, zone.kind));
-    }
-    Ok(())
-}
-
-fn check_ranges(zone: &ZoneDescription<'_>) -> Result<(), TopologyError> {
-    let mut free_from = zone.span.start;
-    for range in zone.managed {
-        let misplaced = range.start < free_from || !zone.span.contains(range);
-        if misplaced || range.count == PageCount::ZERO {
-            let (node, kind, span) = (zone.node, zone.kind, zone.span);
-            return Err(TopologyError::BadRange { node, kind, range: *range, span });
+        let mut free_from = span.start;
+        for range in zone.managed {
+            let misplaced = range.start < free_from || !span.contains(range);
+            if misplaced || range.count == PageCount::ZERO {
+                return Err(TopologyError::BadRange { node, kind, range: *range, span });
+            }
+            free_from = range.end();
         }
-        free_from = range.end();
     }
     Ok(())
 }

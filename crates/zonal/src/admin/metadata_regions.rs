@@ -86,8 +86,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (holds(zone.cells, address), Part::ZoneState(id)),
             (holds(zone.full_in, address), Part::ZoneFullNodes(id)),
             (holds(zone.quarantine, address), Part::Quarantine(id)),
-            (holds(zone.frames.states(), address), Part::FrameStates(id)),
-            (holds(zone.frames.present(), address), Part::FrameStates(id)),
+            (holds(zone.frames.states, address), Part::FrameStates(id)),
+            (holds(zone.frames.present, address), Part::FrameStates(id)),
             (is_owned, Part::OwnedBlocks(id)),
         ]);
         parts
@@ -193,8 +193,7 @@ mod tests {
             }
         }
         let zones = || allocator.state.zones.iter();
-        let of_states =
-            |zone: &Zone<'_, Native>| zone.frames.states().len() + size_of_val(zone.frames.present());
+        let of_states = |zone: &Zone<'_, Native>| zone.frames.states.len() + size_of_val(zone.frames.present);
         assert_eq!(bytes["frame states"], zones().map(of_states).sum());
         assert_eq!(
             bytes["slots"],

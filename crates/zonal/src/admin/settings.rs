@@ -147,7 +147,7 @@ impl<P: Platform> Allocator<'_, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Waits for the lock that serialises changes. If a process died while it changed something, applies all settings again.
     pub(crate) fn lock_changes(&self) -> Held<'m, P::Lock> {
-        let held = self.shared.wait_for_changes();
+        let held = Held::wait(&self.shared.changes.0);
         held.repair_with(|| {
             self.rebuild_lists(&held);
             self.apply_settings(&held);
@@ -252,9 +252,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let rules = &zone.cells.rules.0;
         let managed = zone.managed();
         let marks = basis.watermarks(zone.kind, managed);
-        rules.min.store(marks.min.get(), Relaxed);
-        rules.low.store(marks.low.get(), Relaxed);
-        rules.high.store(marks.high.get(), Relaxed);
+        for (watermark, mark) in rules.watermarks.iter().zip([marks.min, marks.low, marks.high]) {
+            watermark.store(mark.get(), Relaxed);
+        }
         let pageset_zone = PagesetZone {
             managed,
             low: marks.low,

@@ -16,6 +16,7 @@ use crate::platform::whole_words::WORD_FRAMES;
 use crate::request::{PageKind, Request};
 use crate::rules::pageset_tuning::TuningRule;
 use crate::units::{Order, PageCount, Pfn};
+use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -79,13 +80,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A longer run continues after the lock was released.
         let most = guard.len(StackId::PAGES).min(guard.may_move());
         let count = most.min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
+        let (cached, allocated) = (FrameState::Cached(Order::PAGE), FrameState::Allocated(Order::PAGE, kind));
         let (mut left, mut came) = (count, 0);
         while left > 0 {
             let word = if left >= WORD_FRAMES as u32 { guard.whole_word_on_top() } else { None };
-            let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
+            let claimed = word.is_some_and(|word| zone.frames.replace_word(word, cached, allocated));
             let part = left.min(WORD_FRAMES as u32);
             // A frame that cannot be marked is the second copy of one that was freed twice.
-            let claim = |&frame: &u32| claimed || zone.frames.mark_page_allocated(frame, kind);
+            let claim = |&frame: &u32| claimed || zone.frames.step(frame, cached, allocated);
             for (frame, place) in guard.take_frames(part).filter(claim).zip(&mut frames[came..]) {
                 *place = zone.pfn(frame);
                 came += 1;
@@ -211,7 +213,12 @@ impl<P: Platform> PagesetGuard<'_, P> {
             return 0;
         }
         let marked = zone.frames.mark_word_freed(word, invalid_free);
-        let freed = zone.holders().leading_here(word, marked);
+        let holders = zone.holders();
+        let freed = if holders.are_kept() {
+            (word..).take(marked).take_while(|&frame| holders.is_here(frame)).count()
+        } else {
+            marked
+        };
         // Another process has taken the others over meanwhile.
         for frame in (freed..marked).map(|at| word + at as u32) {
             zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);

@@ -14,7 +14,7 @@ use crate::request::PageKind;
 use crate::units::{Order, PageCount, ZoneId};
 use crate::zone::bad_frames::BadFrames;
 use crate::zone::frame_state::FrameState;
-use crate::zone::quarantine::{Entry, Quarantined};
+use crate::zone::quarantine::Entry;
 use crate::zone::runs::Run;
 use crate::zone::{CpuInfo, Shortness, Zone};
 
@@ -122,7 +122,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             match zone.enter_quarantine(frame, order, kind) {
                 Entry::Done => return,
                 Entry::TooLarge => break,
-                Entry::Oldest(oldest) => self.release(zone, &oldest),
+                Entry::Oldest(oldest) => self.release(zone, oldest),
                 // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
                 // holds the block.
                 Entry::Retired => return self.note_invalid(zone, frame, order),
@@ -150,7 +150,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     pub(super) fn merge(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        let freed = zone.frames.mark_free(frame, order).then(|| zone.merge_into_area(frame, order)).flatten();
+        let is_marked = zone.frames.step(frame, FrameState::Cached(order), FrameState::Free);
+        let freed = is_marked.then(|| zone.merge_into_area(frame, order)).flatten();
         if let Some(kept) = freed {
             self.count_fenced(zone, kept);
             self.clear_full_bits_early(zone);
@@ -167,18 +168,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // The loop is bounded by the capacity, because other threads may add blocks concurrently.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };
-            self.release(zone, &oldest);
+            self.release(zone, oldest);
         }
     }
 
     #[cold]
-    fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
-        match block.kind {
-            Some(kind) => {
-                let (frame, order) = (block.frame, block.order);
-                self.put(zone, FreedBlock { zone: zone.id, frame, order, kind });
-            }
-            None => self.note_invalid(zone, block.frame, block.order),
+    fn release(&self, zone: &Zone<'m, P>, (frame, order, kind): (u32, Order, Option<PageKind>)) {
+        match kind {
+            Some(kind) => self.put(zone, FreedBlock { zone: zone.id, frame, order, kind }),
+            None => self.note_invalid(zone, frame, order),
         }
     }
 
@@ -196,7 +194,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
         for part in parts_between(run, bad.frames()) {
-            zone.frames.mark_parts_cached(part, self.config.max_order);
+            let blocks = part.blocks(self.config.max_order);
+            blocks.for_each(|(frame, order)| zone.frames.set(frame, FrameState::Cached(order)));
         }
         for part in parts_between(run, bad.frames()) {
             for (frame, order) in part.blocks(self.config.max_order) {

@@ -120,8 +120,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 if matches!(start, Some((.., FrameState::Watched))) && self.platform.is_reentered() {
                     return FreeError::Reentered(frame);
                 }
-                let around =
-                    start.filter(|&(first, least, state)| zone.order_at(first, state) >= Some(least));
+                let around = start
+                    .filter(|&(first, least, state)| zone.unwatched(first, state).order() >= Some(least));
                 match around.map(|(first, _, state)| (first, zone.unwatched(first, state))) {
                     Some((first, FrameState::Allocated(order, _))) => {
                         FreeError::InsideBlock { frame, block: zone.pfn(first), order }

@@ -182,7 +182,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             Some(form) => context.bound.is_some() && !form.serves_bound(),
             // Without another node or another part of the same memory, no zone has an equivalent fallback.
             None => {
-                nodes == 1 && state.zones.iter().all(|zone| zone.is_last_part)
+                nodes == 1
+                    && !state
+                        .zones
+                        .windows(2)
+                        .any(|pair| (pair[0].node, pair[0].kind) == (pair[1].node, pair[1].kind))
                     || context.strict
                     || context.flags.urgency == Urgency::Reserve
             }

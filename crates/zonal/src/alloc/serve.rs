@@ -19,10 +19,9 @@ use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::events::Event;
-use crate::zone::frame_state::FrameState;
+use crate::zone::frame_state::{FrameState, check_transition};
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_block_allocated};
 use crate::zone::runs::Run;
-use crate::zone::transitions;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -49,7 +48,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             state.load(Relaxed) == CACHED_PAGE,
             "frame {frame} was popped, but is not marked as cached"
         );
-        transitions::check(CACHED_PAGE, allocated_page(kind));
+        check_transition(CACHED_PAGE, allocated_page(kind));
         // Release: publishes the mark to the free; pairs with `mark_freed`, `exchange_leading`, `step_byte`.
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(slot.base.get().wrapping_add(frame));
@@ -120,9 +119,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let block = self.pop(&session, stack, flags.order, flags.kind)?;
         let (zone, cpu) = (session.zone, session.cpu);
         let missed = zone.node != preferred.node;
-        zone.counters().update(&session.zone_diffs, &session, |counts| {
-            ZoneItem::of_served(!missed, zone.is_own(cpu)).into_iter().for_each(|item| counts.add(item, 1));
-        });
+        let counts = ZoneItem::of_served(!missed, zone.is_own(cpu)).map(|item| (item, 1));
+        zone.counters().update(&session.zone_diffs, &session, counts);
         session.add_to(|pageset| &pageset.probes, 2); // the preferred zone and this one were checked
         if flags.order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
             self.nodes[usize::from(cpu.node)].note_served_elsewhere();
@@ -373,7 +371,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if !self.has_poison(zone, frame, from, order, kind) {
             return false;
         }
-        let admitted = zone.frames.mark_allocated(frame, from, order, kind);
+        let admitted = zone.frames.step(frame, from, FrameState::Allocated(order, kind));
         if !admitted {
             self.note_invalid(zone, frame, order);
         }

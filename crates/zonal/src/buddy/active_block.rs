@@ -89,12 +89,6 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Returns the bit for a unit's order if there is an active block, and 0 otherwise.
-    #[inline]
-    pub(super) fn open_order(&self) -> u64 {
-        u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2
-    }
-
     /// Whether a word of 64 frames is free in the active block.
     #[inline]
     pub(super) fn is_open(&self, unit: usize) -> bool {

@@ -22,37 +22,33 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// of it, because the function clears the word's index bit if this block is the only one of its order in the word.
     #[inline]
     pub(super) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
+        let last = self.shape.last(0);
         loop {
             let chunk = self.index(order).first().expect("counted blocks are indexed");
-            if let Some(found) = self.lowest_in_line(chunk, order) {
+            let line = self.line(chunk, order);
+            let noted = line.load(Relaxed);
+            let (mut left, mut found) = (noted, None);
+            while left != 0 && found.is_none() {
+                let word = chunk * WORD_BITS + left.trailing_zeros() as usize;
+                let bits = self.word(0, word).load(Relaxed);
+                let heads = maximal(bits, order, last);
+                if heads & heads.wrapping_sub(1) == 0 {
+                    left &= left - 1;
+                }
+                if heads != 0 {
+                    found = Some((word, bits, heads.trailing_zeros()));
+                }
+            }
+            if left != noted {
+                line.store(left, Relaxed);
+            }
+            if left == 0 {
+                self.index(order).clear(chunk);
+            }
+            if let Some(found) = found {
                 return found;
             }
         }
-    }
-
-    #[inline]
-    fn lowest_in_line(&self, chunk: usize, order: u32) -> Option<(usize, u64, u32)> {
-        let (line, last) = (self.line(chunk, order), self.shape.last(0));
-        let noted = line.load(Relaxed);
-        let (mut left, mut found) = (noted, None);
-        while left != 0 && found.is_none() {
-            let word = chunk * WORD_BITS + left.trailing_zeros() as usize;
-            let bits = self.word(0, word).load(Relaxed);
-            let heads = maximal(bits, order, last);
-            if heads & heads.wrapping_sub(1) == 0 {
-                left &= left - 1;
-            }
-            if heads != 0 {
-                found = Some((word, bits, heads.trailing_zeros()));
-            }
-        }
-        if left != noted {
-            line.store(left, Relaxed);
-        }
-        if left == 0 {
-            self.index(order).clear(chunk);
-        }
-        found
     }
 
     /// Does the same as [`Self::lowest_in_words`] for an order of level 1, and returns a chunk instead of a word.
@@ -99,15 +95,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Counts and indexes one maximal block for each of `orders` in a chunk. The buddy must have had no such block.
-    #[inline]
-    pub(super) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
-        for order in orders {
-            self.counts.free_blocks[order as usize].store(1, Relaxed);
-            self.index(order).note(chunk);
-        }
-    }
-
     /// Records in the index that a level-0 word has a maximal block of `order`.
     #[inline]
     pub(super) fn note_word(&self, word: usize, order: u32) {
@@ -144,29 +131,18 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Adds `change`, wrapping, to the free block count of `order`; returns the updated `orders`.
     #[inline]
-    fn add_free_blocks(&self, order: u32, change: u64, orders: u64) -> u64 {
+    pub(super) fn add_free_blocks(&self, order: u32, change: u64, orders: u64) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
         let after = count.load(Relaxed).wrapping_add(change);
         count.store(after, Relaxed);
         orders & !(1 << order) | u64::from(after != 0) << order
     }
 
-    /// Sets the orders of which there are maximal free blocks.
+    /// Sets the orders of which there are maximal free blocks, and the order of a unit if there is an active block.
     #[inline]
     pub(super) fn set_orders(&self, orders: u64) {
-        self.counts.orders.store(orders | self.open_order(), Relaxed);
-    }
-
-    /// Sets all bits of some chunks without free frames. Level 1 must be the top level.
-    pub(super) fn add_whole_chunks(&self, chunks: Range<usize>) {
-        let last = self.shape.last(1);
-        for chunk in chunks.clone() {
-            self.word(1, chunk).store(!0, Relaxed);
-        }
-        let order = last + WORD_BITS_LOG2;
-        self.index(order).set_run(chunks.start, chunks.end);
-        let blocks = (chunks.len() * (WORD_BITS >> last)) as u64;
-        self.set_orders(self.add_free_blocks(order, blocks, self.orders()));
+        let open = u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2;
+        self.counts.orders.store(orders | open, Relaxed);
     }
 
     /// Whether words of level 0 or 1 represent free frames in a chunk.

@@ -11,12 +11,11 @@
 mod active_block;
 mod find_first;
 mod index;
-pub(crate) mod owned_words;
 pub(crate) mod ranges;
 pub(crate) mod shape;
 pub(crate) mod verify;
 pub(crate) mod word_batch;
-mod words;
+pub(crate) mod words;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -156,7 +155,20 @@ impl<'m, P: Platform> Buddy<'m, P> {
             if orders == 0 || taken >= want {
                 break;
             }
-            let (word, frames) = self.take_word(orders, most - taken);
+            let (from, left) = (orders.trailing_zeros(), most - taken);
+            let (word, frames) = if self.shape.level_of(from) > 0 {
+                let word = self.take_unit(orders);
+                if left < u64::BITS {
+                    self.change(0, word, 0, !ones(left.into()));
+                }
+                (word, ones(left.into()))
+            } else {
+                let (word, bits, _) = self.lowest_in_words(from);
+                let all = left >= u64::BITS || bits.count_ones() <= left;
+                let frames = if all { bits } else { from_smallest(bits, left, self.shape.last(0)) };
+                self.change(0, word, bits, bits & !frames);
+                (word, frames)
+            };
             taken += count_of(frames);
             sink((word * WORD_BITS) as u32, frames);
         }
@@ -169,8 +181,15 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[inline]
     #[must_use]
     pub(crate) fn free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
-        let within = self.shape.has_block(frame, order);
-        let given = within && self.merge_block(frame, u32::from(order.get()));
+        if !self.shape.has_block(frame, order) {
+            return false;
+        }
+        let of = u32::from(order.get());
+        let given = match self.shape.level_of(of) {
+            0 => self.merge_in_word(frame, of),
+            1 => self.merge_in_chunk(frame, of),
+            _ => self.merge_whole_chunks(frame, of),
+        };
         if given {
             self.add_free_pages(order.pages().get());
         }
@@ -207,7 +226,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Returns the number of free frames.
     #[inline]
-    pub(crate) fn pages(&self) -> u64 {
+    fn pages(&self) -> u64 {
         self.counts.free_pages.load(Relaxed)
     }
 
@@ -247,7 +266,10 @@ impl<'m, P: Platform> Buddy<'m, P> {
         let start = orders.start.max(WORD_BITS_LOG2);
         let gone = RUNS[(start - WORD_BITS_LOG2) as usize] << bit;
         self.word(1, chunk).store(bits & !gone, Relaxed);
-        self.gain_first_in_chunk(chunk, start..orders.end);
+        for order in start..orders.end {
+            self.counts.free_blocks[order as usize].store(1, Relaxed);
+            self.index(order).note(chunk);
+        }
         let word = chunk * WORD_BITS + bit as usize;
         if orders.start < WORD_BITS_LOG2 {
             self.word(0, word).store(!RUNS[orders.start as usize], Relaxed);
@@ -276,36 +298,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Allocates 1 to `most` frames in the first word of the lowest among the smallest free blocks, and returns the
-    /// word and the frames. `orders`, the orders of all free blocks, must not be empty.
-    #[inline]
-    fn take_word(&self, orders: u64, most: u32) -> (usize, u64) {
-        let from = orders.trailing_zeros();
-        if self.shape.level_of(from) > 0 {
-            let word = self.take_unit(orders);
-            if most < u64::BITS {
-                self.change(0, word, 0, !ones(most.into()));
-            }
-            return (word, ones(most.into()));
-        }
-        let (word, bits, _) = self.lowest_in_words(from);
-        let all = most >= u64::BITS || bits.count_ones() <= most;
-        let frames = if all { bits } else { from_smallest(bits, most, self.shape.last(0)) };
-        self.change(0, word, bits, bits & !frames);
-        (word, frames)
-    }
-
-    /// Frees a block within the span unless one of its frames is already free; returns whether it was freed.
-    #[inline]
-    fn merge_block(&self, frame: u32, order: u32) -> bool {
-        match self.shape.level_of(order) {
-            0 => self.merge_in_word(frame, order),
-            1 => self.merge_in_chunk(frame, order),
-            _ => self.merge_whole_chunks(frame, order),
-        }
-    }
-
-    /// Implements [`Self::merge_block`] for an order of level 0.
+    /// Frees a block within the span that level 0 stores, unless one of its frames is already free; returns whether it was freed.
     #[inline]
     fn merge_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
@@ -327,7 +320,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Implements [`Self::merge_block`] for a block of one whole word.
+    /// Does the same as [`Self::merge_in_word`] for a whole word.
     #[inline]
     fn merge_whole_word(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
@@ -337,7 +330,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         used
     }
 
-    /// Implements [`Self::merge_block`] for an order of level 1.
+    /// Does the same as [`Self::merge_in_word`] for a block that level 1 stores.
     #[inline]
     fn merge_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
@@ -399,7 +392,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         run
     }
 
-    /// Implements [`Self::merge_block`] for an order of level 2.
+    /// Does the same as [`Self::merge_in_word`] for a block that level 2 stores.
     #[cold]
     fn merge_whole_chunks(&self, frame: u32, order: u32) -> bool {
         let chunk = frame as usize >> (2 * WORD_BITS_LOG2);

@@ -61,7 +61,13 @@ impl<P: Platform> Buddy<'_, P> {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         assert!(end <= self.shape.frames);
         self.settle();
-        if self.any_free(held, first, count) {
+        let mut chunks = start / CHUNK_FRAMES..end.div_ceil(CHUNK_FRAMES);
+        let any_free = chunks.any(|chunk| {
+            let (from, to) = ((chunk * CHUNK_FRAMES).max(start), ((chunk + 1) * CHUNK_FRAMES).min(end));
+            self.is_covered(1, chunk as usize)
+                || (self.any_in_chunk(chunk as usize) && self.count_free(held, from as u32, to - from) != 0)
+        });
+        if any_free {
             return false;
         }
         self.add(start, end);
@@ -76,8 +82,16 @@ impl<P: Platform> Buddy<'_, P> {
             self.add_pieces(start, end);
         } else {
             self.add_pieces(start, chunks.start * CHUNK_FRAMES);
-            self.add_whole_chunks(chunks.start as usize..chunks.end as usize);
-            self.add_pieces(chunks.end * CHUNK_FRAMES, end);
+            let chunks = chunks.start as usize..chunks.end as usize;
+            for chunk in chunks.clone() {
+                self.word(1, chunk).store(!0, Relaxed);
+            }
+            let last = self.shape.last(1);
+            let order = last + WORD_BITS_LOG2;
+            self.index(order).set_run(chunks.start, chunks.end);
+            let blocks = (chunks.len() * (WORD_BITS >> last)) as u64;
+            self.set_orders(self.add_free_blocks(order, blocks, self.orders()));
+            self.add_pieces(chunks.end as u64 * CHUNK_FRAMES, end);
         }
     }
 
@@ -120,37 +134,25 @@ impl<P: Platform> Buddy<'_, P> {
     ) -> Option<u32> {
         assert!(range.end <= self.shape.frames);
         self.settle();
-        if u32::from(order.get()) < WORD_BITS_LOG2 {
-            return self.find_in_words(order, &range);
+        if u32::from(order.get()) >= WORD_BITS_LOG2 {
+            let count = order.pages().get();
+            let is_free = |&at: &u64| {
+                at + count <= range.end
+                    && self.shape.stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
+            };
+            let mut places = (range.start.next_multiple_of(count)..range.end).step_by(count as usize);
+            return places.find(is_free).map(|at| at as u32);
         }
-        let count = order.pages().get();
-        let is_free = |&at: &u64| {
-            at + count <= range.end
-                && self.shape.stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
-        };
-        let mut places = (range.start.next_multiple_of(count)..range.end).step_by(count as usize);
-        places.find(is_free).map(|at| at as u32)
-    }
-
-    /// Does the work of [`Self::find_block`] for a level-0 order.
-    fn find_in_words(&self, order: Order, range: &Range<u64>) -> Option<u32> {
         const BITS: u64 = WORD_BITS as u64;
         let mut word = range.start / BITS;
         while word * BITS < range.end {
-            let chunk = word / BITS;
-            if word.is_multiple_of(BITS)
-                && !self.is_covered(1, chunk as usize)
-                && !self.any_in_chunk(chunk as usize)
-            {
+            let chunk = word as usize / WORD_BITS;
+            if word.is_multiple_of(BITS) && !self.is_covered(1, chunk) && !self.any_in_chunk(chunk) {
                 word += BITS;
                 continue;
             }
-            let first = word * BITS;
-            let free = if self.is_covered(0, word as usize) {
-                !0
-            } else {
-                self.word(0, word as usize).load(Relaxed)
-            };
+            let (first, at) = (word * BITS, word as usize);
+            let free = if self.is_covered(0, at) { !0 } else { self.word(0, at).load(Relaxed) };
             let within = ones(range.end - first) & !ones(range.start.saturating_sub(first));
             let heads = heads(free & within, order.get().into());
             if heads != 0 {
@@ -212,52 +214,27 @@ impl<P: Platform> Buddy<'_, P> {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         assert!(end <= self.shape.frames);
         self.settle();
-        let levels = 0..=self.shape.top;
-        levels.map(|level| self.count_level(level, start, end)).sum()
-    }
-
-    /// Returns the number of free frames in `start..end` that set bits in `level` represent.
-    fn count_level(&self, level: usize, start: u64, end: u64) -> u64 {
-        let shift = WORD_BITS_LOG2 * level as u32;
-        let word_frames_log2 = shift + WORD_BITS_LOG2;
-        let words = (start >> word_frames_log2)..end.div_ceil(1 << word_frames_log2);
-        words.map(|word| self.count_word(level, word as usize, start, end)).sum()
-    }
-
-    fn count_word(&self, level: usize, word: usize, start: u64, end: u64) -> u64 {
-        let shift = WORD_BITS_LOG2 * level as u32;
-        let base = (word as u64 * WORD_BITS as u64) << shift;
-        let (from, to) =
-            (start.max(base) - base, end.saturating_sub(base).min(1 << (shift + WORD_BITS_LOG2)));
-        let bits = self.word(level, word).load(Relaxed);
-        // Counts the free frames before `frame` in the word: the whole units before it, and part of the unit that
-        // contains it.
-        let before = |frame: u64| {
-            let unit = frame >> shift;
-            let whole = u64::from((bits & ones(unit)).count_ones()) << shift;
-            let part = if unit < WORD_BITS as u64 {
-                (bits >> unit & 1) * (frame & ones(u64::from(shift)))
-            } else {
-                0
-            };
-            whole + part
-        };
-        before(to) - before(from)
-    }
-
-    /// Whether one of `count` frames, starting at `first`, is free.
-    ///
-    /// The cost for whole chunks without free frames is low.
-    fn any_free(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
-        let (start, end) = (u64::from(first), u64::from(first) + count);
-        let mut chunks = start / CHUNK_FRAMES..end.div_ceil(CHUNK_FRAMES);
-        chunks.any(|chunk| {
-            let covered = self.is_covered(1, chunk as usize);
-            let from = (chunk * CHUNK_FRAMES).max(start);
-            let to = ((chunk + 1) * CHUNK_FRAMES).min(end);
-            covered
-                || (self.any_in_chunk(chunk as usize) && self.count_free(held, from as u32, to - from) != 0)
-        })
+        let mut free = 0;
+        for level in 0..=self.shape.top {
+            let shift = WORD_BITS_LOG2 * level as u32;
+            let word_frames_log2 = shift + WORD_BITS_LOG2;
+            for word in (start >> word_frames_log2)..end.div_ceil(1 << word_frames_log2) {
+                let base = word << word_frames_log2;
+                let (from, to) =
+                    (start.max(base) - base, end.saturating_sub(base).min(1 << word_frames_log2));
+                let bits = self.word(level, word as usize).load(Relaxed);
+                // Counts the free frames before `frame` in the word: the whole units before it, and part of the unit that
+                // contains it.
+                let before = |frame: u64| {
+                    let unit = frame >> shift;
+                    let whole = u64::from((bits & ones(unit)).count_ones()) << shift;
+                    let is_in_part = unit < WORD_BITS as u64 && bits >> unit & 1 != 0;
+                    whole + if is_in_part { frame & ones(u64::from(shift)) } else { 0 }
+                };
+                free += before(to) - before(from);
+            }
+        }
+        free
     }
 
     /// Whether a stretch is entirely free.

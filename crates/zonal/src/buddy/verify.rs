@@ -33,8 +33,6 @@ pub(crate) enum BuddyFault {
     Orders,
 }
 
-type Counts = [u64; MAX_ORDER_LIMIT as usize + 1];
-
 impl<P: Platform> Buddy<'_, P> {
     /// Checks all invariants.
     ///
@@ -42,19 +40,35 @@ impl<P: Platform> Buddy<'_, P> {
     /// Returns the first violation found.
     pub(crate) fn verify(&self, _held: &Held<'_, P::Lock>) -> Result<(), BuddyFault> {
         self.settle();
-        let mut counts: Counts = Counts::default();
+        let mut counts = [0; MAX_ORDER_LIMIT as usize + 1];
         let mut bits_of_level = self.shape.frames as usize;
         for level in 0..=self.shape.top {
             self.verify_level(level, bits_of_level, &mut counts)?;
             // A partial unit is never free as a whole, so it has no bit at the next level.
             bits_of_level /= WORD_BITS;
         }
-        self.verify_counts(&counts)
+        let (mut free_pages, mut orders) = (0, 0);
+        for (order, (&counted, kept)) in counts.iter().zip(&self.counts.free_blocks).enumerate() {
+            if counted != kept.load(Relaxed) {
+                return Err(BuddyFault::FreeBlocks);
+            }
+            free_pages += counted << order;
+            orders |= u64::from(counted > 0) << order;
+        }
+        if free_pages != self.pages() {
+            return Err(BuddyFault::FreePages);
+        }
+        if orders != self.orders() {
+            return Err(BuddyFault::Orders);
+        }
+        Ok(())
     }
 
-    fn verify_level(&self, level: usize, bits: usize, counts: &mut Counts) -> Result<(), BuddyFault> {
+    /// Checks the words and the indexes of a level with so many bits, and adds its maximal blocks to `counts`.
+    fn verify_level(&self, level: usize, bits: usize, counts: &mut [u64]) -> Result<(), BuddyFault> {
         let last = self.shape.last(level);
         let base = WORD_BITS_LOG2 * level as u32;
+        let bit = |cell: &P::U64, at: usize| cell.load(Relaxed) >> (at % WORD_BITS) & 1 == 1;
         for word in 0..self.shape.words(level) {
             let held = self.word(level, word).load(Relaxed);
             if held == 0 && level < 2 {
@@ -72,51 +86,26 @@ impl<P: Platform> Buddy<'_, P> {
             }
             for order in 0..=last {
                 let heads = maximal(held, order, last);
-                counts[(base + order) as usize] += u64::from(heads.count_ones());
-                if !self.is_indexed(level, word, base + order, heads) {
+                let order = base + order;
+                counts[order as usize] += u64::from(heads.count_ones());
+                let is_indexed = match level {
+                    0 => heads == 0 || bit(self.line(word / WORD_BITS, order), word),
+                    1 => heads == 0 || bit(self.index(order).bits(word / WORD_BITS), word),
+                    _ => self.index(order).bits(word).load(Relaxed) == heads,
+                };
+                if !is_indexed {
                     return Err(BuddyFault::Index);
                 }
             }
         }
-        let are_summed_up = (base..=base + last).all(|order| self.is_summed_up(level, order));
-        if are_summed_up { Ok(()) } else { Err(BuddyFault::IndexSummary) }
-    }
-
-    /// Whether the index correctly represents a word whose maximal blocks of `order` begin at `heads`.
-    fn is_indexed(&self, level: usize, word: usize, order: u32, heads: u64) -> bool {
-        let bit = |cell: &P::U64| cell.load(Relaxed) >> (word % WORD_BITS) & 1 == 1;
-        match level {
-            0 => heads == 0 || bit(self.line(word / WORD_BITS, order)),
-            1 => heads == 0 || bit(self.index(order).bits(word / WORD_BITS)),
-            _ => self.index(order).bits(word).load(Relaxed) == heads,
-        }
-    }
-
-    /// Whether the summaries in an order's index agree with it.
-    fn is_summed_up(&self, level: usize, order: u32) -> bool {
-        let lines_agree = level > 0
-            || (0..self.shape.words(1)).all(|chunk| {
-                let indexed =
-                    self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
-                self.line(chunk, order).load(Relaxed) == 0 || indexed == 1
-            });
-        lines_agree && self.index(order).is_consistent()
-    }
-
-    fn verify_counts(&self, counts: &Counts) -> Result<(), BuddyFault> {
-        let (mut free_pages, mut orders) = (0, 0);
-        for (order, (&counted, kept)) in counts.iter().zip(&self.counts.free_blocks).enumerate() {
-            if counted != kept.load(Relaxed) {
-                return Err(BuddyFault::FreeBlocks);
+        for order in base..=base + last {
+            let index = self.index(order);
+            let is_summed_up = |chunk: usize| {
+                self.line(chunk, order).load(Relaxed) == 0 || bit(index.bits(chunk / WORD_BITS), chunk)
+            };
+            if level == 0 && !(0..self.shape.words(1)).all(is_summed_up) || !index.is_consistent() {
+                return Err(BuddyFault::IndexSummary);
             }
-            free_pages += counted << order;
-            orders |= u64::from(counted > 0) << order;
-        }
-        if free_pages != self.pages() {
-            return Err(BuddyFault::FreePages);
-        }
-        if orders != self.orders() {
-            return Err(BuddyFault::Orders);
         }
         Ok(())
     }

@@ -6,12 +6,12 @@
 //! Related files: `buddy/mod.rs` stores such words.
 
 /// Binary logarithm of a word's bit count.
-pub(super) const WORD_BITS_LOG2: u32 = 6;
+pub(crate) const WORD_BITS_LOG2: u32 = 6;
 /// Number of bits in a word.
-pub(super) const WORD_BITS: usize = 64;
+pub(crate) const WORD_BITS: usize = 64;
 
 /// The lowest run of each order.
-pub(super) const RUNS: [u64; WORD_BITS_LOG2 as usize + 1] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
+pub(crate) const RUNS: [u64; WORD_BITS_LOG2 as usize + 1] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
 
 /// Positions that heads of each order can have.
 const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
@@ -46,7 +46,7 @@ pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
 
 /// Returns the heads of all `order` runs in `word`.
 #[inline]
-pub(super) const fn heads(word: u64, order: u32) -> u64 {
+pub(crate) const fn heads(word: u64, order: u32) -> u64 {
     // The match makes all shift counts constant, as in `for_each_change`.
     match order {
         0 => word,
@@ -61,7 +61,7 @@ pub(super) const fn heads(word: u64, order: u32) -> u64 {
 
 /// Returns the order of the largest run in `word`; `None` if it has none.
 #[inline]
-pub(super) const fn largest_run(word: u64) -> Option<u32> {
+pub(crate) const fn largest_run(word: u64) -> Option<u32> {
     if word == 0 {
         return None;
     }
@@ -163,24 +163,17 @@ pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
 }
 
-/// Returns the `count` lowest set bits of `word`, or all set bits if there are fewer.
-pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
-    let mut rest = word;
-    let mut left = count;
-    while left > 0 && rest != 0 {
-        rest &= rest - 1;
-        left -= 1;
-    }
-    word & !rest
-}
-
 /// Returns `count` set bits of `word`, or all if there are fewer. Bits in smaller maximal runs are chosen first, and
 /// among runs of one order the lowest bits.
-pub(super) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
-    let mut chosen = 0_u64;
+pub(crate) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
+    let (mut chosen, mut left) = (0, count);
     for order in 0..=last {
-        let units = spread(maximal(word, order, last), order);
-        chosen |= lowest_set(units, count - chosen.count_ones());
+        let mut units = spread(maximal(word, order, last), order);
+        while left > 0 && units != 0 {
+            chosen |= units & units.wrapping_neg();
+            units &= units - 1;
+            left -= 1;
+        }
     }
     chosen
 }

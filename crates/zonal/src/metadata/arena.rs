@@ -141,24 +141,15 @@ impl<'m> Arena<'m> {
         unsafe { assume_init(places) }
     }
 
-    /// Allocates a slice of values that are not cells, such as the process-local views.
-    pub(crate) fn values<T: Copy>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
-        self.values_mut(len, value)
-    }
-
     /// Allocates as [`Arena::values`] does, and sorts the values in ascending order.
     pub(crate) fn sorted<T: Copy + Ord>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
-        let values = self.values_mut(len, value);
+        let values = self.values(len, value);
         sort_by_key(values, |value| *value);
         values
     }
 
-    /// Allocates as [`Arena::values`] does, but returns the slice as mutable.
-    pub(crate) fn values_mut<T: Copy>(
-        &mut self,
-        len: usize,
-        mut value: impl FnMut(usize) -> T,
-    ) -> &'m mut [T] {
+    /// Allocates a slice of values that are not cells, such as the process-local views.
+    pub(crate) fn values<T: Copy>(&mut self, len: usize, mut value: impl FnMut(usize) -> T) -> &'m mut [T] {
         let places = self.places::<T>(len);
         for (at, place) in places.iter_mut().enumerate() {
             place.write(value(at));

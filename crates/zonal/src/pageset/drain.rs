@@ -16,6 +16,7 @@ use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
+use crate::zone::frame_state::FrameState;
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Merged;
 use crate::zone::{CpuInfo, Shortness, Zone};
@@ -219,7 +220,7 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
         && let Some(word) = guard.whole_word_on_top()
     {
         _ = guard.take_frames(WORD); // they are known
-        let gone = zone.frames.mark_word_free(word, !0);
+        let gone = zone.frames.step_word(word, !0, FrameState::Cached(Order::PAGE), FrameState::Free);
         strange += u64::from(gone.count_zeros());
         words[len] = (word, gone);
         len += 1;
@@ -268,7 +269,7 @@ fn mark_free_blocks<P: Platform>(
     strange: &mut u64,
 ) -> impl FnMut(&u32) -> bool {
     move |&frame| {
-        let lets = zone.frames.mark_free(frame, order);
+        let lets = zone.frames.step(frame, FrameState::Cached(order), FrameState::Free);
         *strange += u64::from(!lets);
         lets
     }

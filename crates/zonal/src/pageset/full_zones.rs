@@ -32,7 +32,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Each class is represented by the order of its most common requests.
     fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
         let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
-        OrderClasses::of(usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0)))
+        let free = usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0));
+        OrderClasses(free.fold(0, |word, order| word | 1 << OrderClasses::class_of(order)))
     }
 
     /// Clears, in all caches, the full bits of a zone that scans for `orders` check.

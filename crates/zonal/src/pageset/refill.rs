@@ -20,6 +20,7 @@ use crate::rules::pageset_tuning::{TuningRule, ZoneLevel, blocks_of};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Shortness;
 use crate::zone::counters::ZoneItem;
+use crate::zone::frame_state::FrameState;
 
 /// Batches between two checks whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
@@ -148,19 +149,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if is_time || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.state.cached.order(StackId::LARGE).get();
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
-            if self.zone.free_areas.has_in_large(enough) {
-                self.zone.note_plenty(Shortness::HugeBlocks);
-            } else {
-                self.zone.note_shortage(Shortness::HugeBlocks);
-            }
+            self.zone.note_shortage(Shortness::HugeBlocks, !self.zone.free_areas.has_in_large(enough));
         }
-        if stepwise && zone_level(self.zone) == ZoneLevel::Below {
-            if self.zone.note_shortage(Shortness::BelowHigh) {
-                // The next push onto each of the zone's pagesets must drain it down to the lower limit for `high`.
-                self.state.pagesets_of(self.zone).let_next_pushes_bail_out();
-            }
-        } else {
-            self.zone.note_plenty(Shortness::BelowHigh);
+        let is_below = stepwise && zone_level(self.zone) == ZoneLevel::Below;
+        if self.zone.note_shortage(Shortness::BelowHigh, is_below) {
+            // The next push onto each of the zone's pagesets must drain it down to the lower limit for `high`.
+            self.state.pagesets_of(self.zone).let_next_pushes_bail_out();
         }
     }
 }
@@ -190,7 +184,10 @@ fn refill_frames<P: Platform>(
         came = zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(session, Order::PAGE));
     }
     // The words are pushed in descending order, so that frames are allocated in ascending order.
-    let put = |(word, frames)| session.put_word(word, zone.frames.mark_word_cached(word, frames));
+    let cached = FrameState::Cached(Order::PAGE);
+    let put = |(word, frames)| {
+        session.put_word(word, zone.frames.step_word(word, frames, FrameState::Free, cached));
+    };
     others.iter_mut().for_each(|others| others.words().iter().rev().copied().for_each(put));
     first.into_iter().for_each(put);
     came
@@ -205,7 +202,7 @@ fn refill_blocks<P: Platform>(
 ) -> u32 {
     let (zone, cpu, order) = (session.zone, session.cpu, session.state.cached.order(stack));
     let mut keep = |frame| {
-        if zone.frames.mark_cached(frame, order) {
+        if zone.frames.step(frame, FrameState::Free, FrameState::Cached(order)) {
             session.push(stack, order, frame);
         }
     };

@@ -172,7 +172,7 @@ fn slot_for<'m, P: Platform>(
         head: &pagesets.of(cpu).head,
         slots_at: slots.as_ptr().expose_provenance(),
         slots,
-        states: zone.frames.states_and_holders(),
+        states: zone.frames.states_and_holders,
         base: zone.base,
         zone: zone.id,
         node: zone.node_id,

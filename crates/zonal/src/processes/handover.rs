@@ -106,7 +106,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let Some(totals) = usize::from(from).checked_sub(1).and_then(|at| zone.by_process.get(at)) else {
             return Err(zone.frames.state(run.first)); // it was freed meanwhile
         };
-        if from == holders.process() {
+        if from == holders.process {
             return if zone.frames.block_or_run_at(run.first) == Some(run) { Ok(true) } else { Err(state) };
         }
         let lane = kind.item().lane();
@@ -117,7 +117,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             run.count,
             state.encode().into(),
             from.into(),
-            holders.process().into(),
+            holders.process.into(),
             lane as u64,
             free.wrapping_add(run.count),
             allocated.wrapping_sub(run.count),

@@ -16,7 +16,6 @@ use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::cells::FENCES_MAX;
 use crate::zone::counters::{NodeItem, ZoneItem};
-use crate::zone::fences::Kept;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
@@ -111,7 +110,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.finish_all_frees();
         self.state.flush_quarantine(zone);
         zone.fence_free(slot, |kept| {
-            zone.counters().add_total(ZoneItem::Free, -(kept.0 as i64));
+            zone.counters().add_total(ZoneItem::Free, -(kept as i64));
             self.state.count_fenced(zone, kept);
         });
         drop(held);
@@ -234,7 +233,8 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         }
         let range = self.range;
         self.remove();
-        zone.clear_states(run);
+        // No other CPU can reach the frames. They are free now, so that they can be inside a block.
+        run.frames().for_each(|frame| zone.frames.set(frame, FrameState::Free));
         let counters = &allocator.state.nodes[zone.node].counters;
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
         counters.add_total(kind.item(), run.count as i64);
@@ -271,7 +271,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
             }
         }
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
-        zone.clear_states(run);
+        run.frames().for_each(|frame| zone.frames.set(frame, FrameState::Free));
         // Relaxed: the lock for run-time changes serialises all writers.
         zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
         zone.frames.remove_managed(run.first, run.count);
@@ -317,9 +317,9 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts frames that moved from the buddy to a fence as allocated.
-    pub(crate) fn count_fenced(&self, zone: &Zone<'m, P>, kept: Kept) {
-        if kept.0 != 0 {
-            self.nodes[zone.node].counters.add_total(NodeItem::Kernel, kept.0 as i64);
+    pub(crate) fn count_fenced(&self, zone: &Zone<'m, P>, kept: u64) {
+        if kept != 0 {
+            self.nodes[zone.node].counters.add_total(NodeItem::Kernel, kept as i64);
         }
     }
 

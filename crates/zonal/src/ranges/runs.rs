@@ -62,7 +62,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
-        let begin = || zone.frames.begin_free(run, self.state.config.max_order, self.state.process);
+        let begin = || {
+            let (order, kind) =
+                zone.frames.check_run(run, self.state.config.max_order, self.state.process)?;
+            zone.frames.set(run.first, FrameState::Cached(order));
+            Ok(kind)
+        };
         let free = || zone.free_areas.with_lock_of(run.first, begin);
         let begun = self.state.claim_here(zone, run, free, |_| {});
         let kind = begun.map_err(|state| self.state.run_refusal(zone, first, count, state))?;
@@ -92,7 +97,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
         let run = Run { first: frame, count: order.pages().get() };
-        let begin = || zone.frames.begin_block_split(frame, order);
+        let begin = || {
+            let FrameState::Allocated(found, kind) = zone.frames.state(frame) else {
+                return Err(zone.frames.state(frame));
+            };
+            if found != order {
+                return Err(FrameState::Allocated(found, kind));
+            }
+            zone.frames.exchange(frame, FrameState::Allocated(order, kind), FrameState::Splitting(kind))?;
+            Ok(kind)
+        };
         let undo = |kind| {
             _ = zone.frames.exchange(frame, FrameState::Splitting(kind), FrameState::Allocated(order, kind));
         };
@@ -121,7 +135,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
-        let begin = || zone.frames.begin_split(run, self.state.config.max_order, self.state.process);
+        let begin = || {
+            let (_, kind) = zone.frames.check_run(run, self.state.config.max_order, self.state.process)?;
+            zone.frames.set(run.first, FrameState::Splitting(kind));
+            Ok(kind)
+        };
         let split = || zone.free_areas.with_lock_of(run.first, begin);
         let begun = self.state.claim_here(zone, run, split, |_| {});
         let kind = begun

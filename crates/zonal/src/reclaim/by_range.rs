@@ -21,7 +21,6 @@ use crate::rules::sort::sort_by_key;
 use crate::units::{PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
-use crate::zone::fences::overlap;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
@@ -236,7 +235,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 seen += 1;
                 let candidate = window(number);
                 if let Some((others, used)) = self.used_in(zone, candidate, &mut looks)
-                    && !tried.iter().flatten().any(|&tried| overlap(tried, candidate).is_some())
+                    && !tried.iter().flatten().any(|&tried| tried.overlap(candidate).is_some())
                     && used.plus(self.short_of_min(zone, context, unused_in(zone, candidate))) <= left
                 {
                     let entry = [others, used.get(), number];

@@ -173,11 +173,6 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    /// Returns the order of the block that begins at `first`, where `state` was found.
-    pub(crate) fn order_at(&self, first: u32, state: FrameState) -> Option<Order> {
-        self.unwatched(first, state).order()
-    }
-
     /// Makes the free of the block that begins at `first`, where `state` was found, retire `frame`.
     pub(crate) fn watch(&self, frame: u32, (first, state): (u32, FrameState)) -> Watch {
         let table = self.bad_table();

@@ -54,9 +54,8 @@ all_zero! {
     #[repr(C)]
     pub(crate) struct ZoneRules<P> {
         pub(crate) managed: u64,
-        pub(crate) min: u64,
-        pub(crate) low: u64,
-        pub(crate) high: u64,
+        /// The watermarks `min`, `low` and `high`.
+        pub(crate) watermarks: [u64; 3],
         pub(crate) reserve: [u64; ZoneKind::COUNT],
         /// Approximate count of free frames below which a check uses the exact count; 0 means never.
         pub(crate) drift_mark: u64,

@@ -11,7 +11,7 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::zone::Zone;
 use crate::zone::counters::ZoneItem;
-use crate::zone::fences::{decode, encode, overlap};
+use crate::zone::fences::{decode, encode};
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
@@ -48,7 +48,7 @@ impl<P: Platform> Zone<'_, P> {
 
     fn has_claim_over(&self, run: Run) -> bool {
         let claims = self.cells.claims.range.iter().filter_map(|slot| decode(slot.load(Relaxed)));
-        claims.filter_map(|claim| overlap(claim, run)).next().is_some()
+        claims.filter_map(|claim| claim.overlap(run)).next().is_some()
     }
 
     /// Moves the free frames of a claim's range from the buddy to the claim; returns their number.

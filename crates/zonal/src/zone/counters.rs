@@ -23,6 +23,8 @@ pub(crate) trait CpuGuard {}
 const LANES: usize = 8;
 /// Number of cells in one zone's or node's totals, which occupy a cache line.
 pub(crate) const TOTAL_CELLS: usize = LANES;
+/// The totals of a zone, a node or the machine.
+type Totals<P> = [<P as Platform>::U64; TOTAL_CELLS];
 /// Index of the last cell, which counts folds and is not used by any item.
 const FOLDS: usize = LANES - 1;
 
@@ -150,27 +152,15 @@ all_zero! {
 /// One running background worker in the count.
 const AWAKE: u64 = 1 << 32;
 
-/// A threshold with its overstep, in the lowest 16 bits.
-///
-/// When a step of one makes a difference exceed the threshold, the fold leaves `overstep` with the opposite sign.
-#[derive(Clone, Copy)]
-struct InForce(u64);
-
-impl InForce {
-    const fn most(self) -> u8 {
-        self.0 as u8
-    }
-
-    const fn overstep(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-}
-
 impl<P: Platform> ThresholdCells<P> {
+    /// Returns the threshold and the overstep in force.
+    ///
+    /// When a step of one makes a difference exceed the threshold, the fold leaves the overstep with the opposite sign.
     #[inline]
-    fn in_force(&self) -> InForce {
+    fn in_force(&self) -> (u8, u8) {
         let word = self.word.load(Relaxed);
-        InForce(if word < AWAKE { word } else { word >> 16 })
+        let pair = if word < AWAKE { word } else { word >> 16 };
+        (pair as u8, (pair >> 8) as u8)
     }
 }
 
@@ -185,15 +175,6 @@ all_zero! {
     }
 }
 
-/// The totals of a zone or node that processes share.
-struct SharedTotals<'m, P: Platform> {
-    /// What was counted before the first process began to allocate.
-    base: &'m [P::U64; TOTAL_CELLS],
-    each: &'m [ProcessTotals<P>],
-}
-
-copy_view!(SharedTotals);
-
 /// A view of one zone's or node's counters. Initially, all cells are zero.
 ///
 /// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
@@ -204,72 +185,71 @@ copy_view!(SharedTotals);
 /// writers. Totals change by atomic additions, which commute. Values that are read may be out of date.
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
     /// Totals of the zone or node, which folds of all CPUs write; those of this process if several share the allocator.
-    totals: &'m [P::U64; TOTAL_CELLS],
-    /// The totals of all processes, if several share the allocator.
-    shared: Option<SharedTotals<'m, P>>,
+    totals: &'m Totals<P>,
+    /// What was counted before the first process began to allocate, and the totals of each process, if several share the
+    /// allocator.
+    shared: Option<(&'m Totals<P>, &'m [ProcessTotals<P>])>,
     threshold: &'m ThresholdCells<P>,
     /// Totals of the machine, which folds of all CPUs write too.
-    machine: Option<&'m [P::U64; TOTAL_CELLS]>,
+    machine: Option<&'m Totals<P>>,
     items: PhantomData<I>,
 }
 
 copy_view!(ZonedCounters<I>);
 
 impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
-    pub(super) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m ThresholdCells<P>) -> Self {
-        Self { totals, shared: None, threshold, machine: None, items: PhantomData }
+    pub(super) const fn new(
+        totals: &'m Totals<P>,
+        threshold: &'m ThresholdCells<P>,
+        machine: Option<&'m Totals<P>>,
+    ) -> Self {
+        Self { totals, shared: None, threshold, machine, items: PhantomData }
     }
 
     /// Returns these counters for `process`, one of those that share them.
     pub(crate) fn of_process(self, process: u8, all: &'m [ProcessTotals<P>]) -> Self {
         match usize::from(process).checked_sub(1).and_then(|at| all.get(at)) {
-            Some(own) => Self {
-                totals: &own.counted.0,
-                shared: Some(SharedTotals { base: self.totals, each: all }),
-                ..self
-            },
+            Some(own) => Self { totals: &own.counted.0, shared: Some((self.totals, all)), ..self },
             None => self,
         }
     }
 
     /// Adds what this process has counted to what was there before all processes, so that it stays when the process ends.
     pub(crate) fn settle(&self) {
-        if let Some(SharedTotals { base, .. }) = self.shared {
+        if let Some((base, _)) = self.shared {
             for (cell, own) in base.iter().zip(self.totals) {
                 cell.fetch_add(own.swap(0, Relaxed), Relaxed);
             }
         }
     }
 
-    /// Returns these counters with a reference to the totals of the machine, which folds then update too.
-    pub(crate) const fn with_machine(self, machine: Option<&'m [P::U64; TOTAL_CELLS]>) -> Self {
-        Self { machine, ..self }
-    }
-
     /// Adds `amount` to the item in the CPU's word.
     #[inline]
     pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
-        self.update(word, guard, |counts| counts.add(item, amount));
+        self.update(word, guard, [(item, amount)]);
     }
 
-    /// Performs several counts with one read and one write of the word.
+    /// Adds amounts to items with one read and one write of the word.
     #[inline(always)]
     pub(crate) fn update(
         &self,
         word: &P::U64,
         _guard: &impl CpuGuard,
-        count: impl FnOnce(&mut Counts<'_, 'm, P, I>),
+        counts: impl IntoIterator<Item = (I, i64)>,
     ) {
-        let mut counts = Counts { lanes: Lanes(word.load(Relaxed)), counters: self };
-        count(&mut counts);
-        word.store(counts.lanes.0, Relaxed);
+        let mut lanes = Lanes(word.load(Relaxed));
+        for (item, amount) in counts {
+            let left = self.leave(item, i64::from(lanes.get(item.lane())), amount);
+            lanes = lanes.with(item.lane(), left as i8);
+        }
+        word.store(lanes.0, Relaxed);
     }
 
     /// Adds `amount` to a CPU's `difference`, moves the excess to the totals, and returns the new difference.
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
-        let (sum, threshold) = (difference.wrapping_add(amount), self.threshold.in_force());
-        let left = remainder_of(sum, amount, threshold.most().into(), threshold.overstep().into());
+        let (sum, (most, overstep)) = (difference.wrapping_add(amount), self.threshold.in_force());
+        let left = remainder_of(sum, amount, most.into(), overstep.into());
         if left != sum {
             self.fold_lane(item.lane(), sum.wrapping_sub(left));
         }
@@ -366,7 +346,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns the threshold in force.
     #[inline]
     pub(crate) fn threshold(&self) -> u8 {
-        self.threshold.in_force().most()
+        self.threshold.in_force().0
     }
 
     /// Returns the total without the differences, which can be temporarily negative.
@@ -374,7 +354,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     pub(crate) fn total(&self, item: I) -> i64 {
         match self.shared.filter(|_| P::IS_SHARED) {
             None => self.totals[item.lane()].load(Relaxed) as i64,
-            Some(SharedTotals { base, each }) => {
+            Some((base, each)) => {
                 let cells = each.iter().flat_map(|one| [&one.counted.0, &one.moved.0]).chain([base]);
                 cells.fold(0, |sum, cells| sum.wrapping_add(cells[item.lane()].load(Relaxed) as i64))
             }
@@ -384,7 +364,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold.
     #[inline]
     pub(crate) fn approximate(&self, item: I) -> u64 {
-        not_negative(self.total(item))
+        self.total(item).max(0) as u64
     }
 
     /// Returns the value including the differences in `words`, which must be the words of all CPUs.
@@ -416,10 +396,6 @@ pub(super) fn subtract<P: Platform>(cell: &P::U64, amount: u64, field: u64) {
     }
 }
 
-fn not_negative(count: i64) -> u64 {
-    count.max(0) as u64
-}
-
 /// Returns the difference that stays on a CPU when the addition of `amount` has made it `sum` and at most `most` may
 /// stay.
 ///
@@ -434,21 +410,6 @@ fn remainder_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
         1 | -1 => sum,
         _ if -most <= sum && sum <= most => sum,
         _ => 0,
-    }
-}
-
-/// A copy of a CPU's word during an update.
-pub(crate) struct Counts<'c, 'm, P: Platform, I> {
-    lanes: Lanes,
-    counters: &'c ZonedCounters<'m, P, I>,
-}
-
-impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
-    /// Adds `amount` to `item`.
-    #[inline]
-    pub(crate) fn add(&mut self, item: I, amount: i64) {
-        let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
-        self.lanes = self.lanes.with(item.lane(), left as i8);
     }
 }
 

@@ -21,11 +21,6 @@ use crate::zone::runs::Run;
 /// Frames that are moved under one hold of an area's lock.
 const STEP: u64 = AREA_FRAMES_MIN;
 
-/// Number of frames that moved from the buddy to a fence, or back; the caller counts them as allocated.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Kept(pub(crate) u64);
-
 /// Word of an unused slot before it is combined with [`encode`]: a range that ends before it begins.
 const UNUSED: u64 = 1 << 32;
 
@@ -55,12 +50,12 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the parts of a range that fences contain, each with the fence's slot.
     fn fenced_parts(&self, run: Run) -> impl Iterator<Item = (usize, Run)> {
-        (0..FENCES_MAX).filter_map(move |at| Some((at, overlap(self.fence(at)?, run)?)))
+        (0..FENCES_MAX).filter_map(move |at| Some((at, self.fence(at)?.overlap(run)?)))
     }
 
     /// Returns the first fence that overlaps a range.
     pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
-        let overlaps = |fence: &Run| overlap(*fence, run).is_some();
+        let overlaps = |fence: &Run| fence.overlap(run).is_some();
         let fence = (0..FENCES_MAX).find_map(|at| self.fence(at).filter(overlaps))?;
         Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
     }
@@ -116,8 +111,8 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Moves the free frames of the fence in slot `at` from the buddy to the fence.
     ///
-    /// Calls `moved` before the lock of an area is released.
-    pub(crate) fn fence_free(&self, at: usize, moved: impl Fn(Kept)) {
+    /// Calls `moved` with their number, which the caller counts as allocated, before the lock of an area is released.
+    pub(crate) fn fence_free(&self, at: usize, moved: impl Fn(u64)) {
         let Some(run) = self.fence(at) else { return };
         self.each_free(run, |area, free| moved(self.keep(area, at, free)));
     }
@@ -142,9 +137,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Frees a block to its free area, except for the frames that fences keep. Adds the others to the counter of free
     /// frames.
     ///
-    /// Returns `None` if the buddy refuses the block.
-    pub(crate) fn merge_into_area(&self, frame: u32, order: Order) -> Option<Kept> {
-        let (count, mut kept) = (order.pages().get(), Kept(0));
+    /// Returns how many of its frames fences keep now, which the caller counts as allocated, or `None` if the buddy refuses
+    /// the block.
+    pub(crate) fn merge_into_area(&self, frame: u32, order: Order) -> Option<u64> {
+        let (count, mut kept) = (order.pages().get(), 0);
         if let Some(merged) = self.merge_into_owned(frame, order) {
             if merged.free != 0 {
                 self.counters().add_total(ZoneItem::Free, merged.free as i64);
@@ -155,7 +151,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         if !self.free_areas.free(frame, order, freed) {
             return None;
         }
-        self.counters().add_total(ZoneItem::Free, (count - kept.0) as i64);
+        self.counters().add_total(ZoneItem::Free, (count - kept) as i64);
         Some(kept)
     }
 
@@ -163,36 +159,36 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// frames.
     ///
     /// # Errors
-    /// Returns how many of its frames fences keep now if any frame is not free.
-    pub(crate) fn take_exactly(&self, run: Run) -> Result<(), Kept> {
-        let mut kept = Kept(0);
+    /// Returns how many of its frames fences keep now, which the caller counts as allocated, if any frame is not free.
+    pub(crate) fn take_exactly(&self, run: Run) -> Result<(), u64> {
+        let mut kept = 0;
         let left = |count| self.counters().add_total(ZoneItem::Free, -(count as i64));
         let freed = |area: &Entered<'m, P>, run: Run| {
             let of_run = self.keep_fenced(area, run);
-            self.counters().add_total(ZoneItem::Free, (run.count - of_run.0) as i64);
-            kept.0 += of_run.0;
+            self.counters().add_total(ZoneItem::Free, (run.count - of_run) as i64);
+            kept += of_run;
         };
         if self.free_areas.take_steps(run, left, freed) { Ok(()) } else { Err(kept) }
     }
 
-    /// Moves frames that were just freed from the buddy to the fences that contain them.
+    /// Moves frames that were just freed from the buddy to the fences that contain them; returns their number.
     ///
     /// The caller holds the lock of the area with these frames, and has not released it since the free.
     #[inline]
-    fn keep_fenced(&self, area: &Entered<'m, P>, freed: Run) -> Kept {
-        if self.has_fence() { self.keep_freed(area, freed) } else { Kept(0) }
+    fn keep_fenced(&self, area: &Entered<'m, P>, freed: Run) -> u64 {
+        if self.has_fence() { self.keep_freed(area, freed) } else { 0 }
     }
 
     #[cold]
-    fn keep_freed(&self, area: &Entered<'m, P>, freed: Run) -> Kept {
-        Kept(self.fenced_parts(freed).map(|(at, part)| self.keep(area, at, part).0).sum())
+    fn keep_freed(&self, area: &Entered<'m, P>, freed: Run) -> u64 {
+        self.fenced_parts(freed).map(|(at, part)| self.keep(area, at, part)).sum()
     }
 
-    /// Moves free frames of the fence in slot `at` from the buddy to the fence.
-    fn keep(&self, area: &Entered<'m, P>, at: usize, run: Run) -> Kept {
+    /// Moves free frames of the fence in slot `at` from the buddy to the fence; returns their number.
+    fn keep(&self, area: &Entered<'m, P>, at: usize, run: Run) -> u64 {
         self.take_free(area, run, FrameState::Fenced);
         self.cells.fences.held[at].fetch_add(run.count, Relaxed);
-        Kept(run.count)
+        run.count
     }
 
     /// Removes free frames from the buddy and gives them state `to`.
@@ -219,7 +215,7 @@ impl<'m, P: Platform> Zone<'m, P> {
                 }
                 let left = Run { first: next as u32, count };
                 let is_added = self.free_areas.add_pieces(left, &mut |area, part| {
-                    let count = part.count - self.keep_fenced(area, part).0;
+                    let count = part.count - self.keep_fenced(area, part);
                     self.counters().add_total(ZoneItem::Free, count as i64);
                     returned += count;
                 });
@@ -228,11 +224,6 @@ impl<'m, P: Platform> Zone<'m, P> {
             }
         }
         returned
-    }
-
-    /// Sets the states of frames that no other CPU can reach to free, so that they can be inside a block.
-    pub(crate) fn clear_states(&self, run: Run) {
-        run.frames().for_each(|frame| self.frames.set(frame, FrameState::Free));
     }
 
     /// Changes a fenced frame to state `to`; the fence then no longer holds it. Returns `false` if the frame is not
@@ -251,13 +242,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 }
 
-/// Returns the frames that two ranges have in common.
-pub(crate) fn overlap(one: Run, other: Run) -> Option<Run> {
-    let first = one.first.max(other.first);
-    let end = one.end().min(other.end());
-    (u64::from(first) < end).then(|| Run { first, count: end - u64::from(first) })
-}
-
 /// Divides a range at multiples of [`STEP`], so that each step is within one area.
 pub(super) fn steps(run: Run) -> impl Iterator<Item = Run> {
     let (first, end) = (u64::from(run.first), run.end());
@@ -270,16 +254,6 @@ pub(super) fn steps(run: Run) -> impl Iterator<Item = Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_overlap_in_what_they_share() {
-        let run = |first, count| Run { first, count };
-        assert_eq!(overlap(run(10, 5), run(12, 9)), Some(run(12, 3)));
-        assert_eq!(overlap(run(12, 9), run(10, 5)), Some(run(12, 3)));
-        assert_eq!(overlap(run(10, 5), run(15, 1)), None);
-        assert_eq!(overlap(run(10, 0), run(9, 5)), None);
-        assert_eq!(overlap(run(u32::MAX, 1), run(0, 1 << 32)), Some(run(u32::MAX, 1)));
-    }
 
     #[test]
     fn ranges_survive_their_words() {

@@ -15,9 +15,12 @@
 //! | `0xfd` | a free frame that a request holds while it empties a range (`zone/claims.rs`) |
 //! | `0xff` | the frame is not managed, but its section has managed frames |
 //!
-//! Related files: `zone/frame_states.rs` has the bytes of a zone's frames.
+//! Related files: `zone/frame_states.rs` has the bytes of a zone's frames. `transitions.in` next to the sources has the rows
+//! of the table of transitions, and the crate `zonal-verify` the table that they come from.
 
 use crate::units::{MAX_ORDER_LIMIT, Order, PageKind};
+
+include!("../../transitions.in");
 
 const ORDER_BITS: u8 = 5;
 pub(super) const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;
@@ -137,6 +140,35 @@ impl FrameState {
 /// Returns the index of the block's kind in [`PageKind::ALL`], or a larger number for a cached block.
 pub(super) const fn kind_bits(byte: u8) -> usize {
     (byte >> ORDER_BITS & KIND_MASK) as usize
+}
+
+/// Panics if no row of the table of transitions changes a state from `from` to `to`.
+///
+/// Builds with debug assertions have the check, and those with `--cfg zonal_transitions`.
+#[inline(always)]
+pub(crate) fn check_transition(from: u8, to: u8) {
+    if cfg!(any(debug_assertions, zonal_transitions)) && from != to {
+        let [from, to] = [from, to].map(|byte| name(FrameState::decode(byte)));
+        let is_row = STATE_ROWS.iter().any(|&(_, row_from, row_to)| (row_from, row_to) == (from, to));
+        assert!(is_row, "no row of the table of transitions changes a frame from {from} to {to}");
+    }
+}
+
+const fn name(state: FrameState) -> &'static str {
+    match state {
+        FrameState::Free => "Free",
+        FrameState::Cached(_) => "Cached",
+        FrameState::Allocated(..) => "Allocated",
+        FrameState::Quarantined(..) => "Quarantined",
+        FrameState::RunHead(..) => "RunHead",
+        FrameState::RunPart(_) => "RunPart",
+        FrameState::Splitting(_) => "Splitting",
+        FrameState::Fenced => "Fenced",
+        FrameState::Claimed => "Claimed",
+        FrameState::Watched => "Watched",
+        FrameState::Retired(_) => "Retired",
+        FrameState::NotManaged => "NotManaged",
+    }
 }
 
 #[cfg(test)]

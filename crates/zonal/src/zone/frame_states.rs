@@ -12,8 +12,9 @@ use crate::platform::cells::copy_view;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
-use crate::zone::frame_state::{FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_bits};
-use crate::zone::transitions;
+use crate::zone::frame_state::{
+    FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, check_transition, kind_bits,
+};
 
 /// Number of frames in a section. A zone's base is a multiple of this number (`layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
@@ -43,7 +44,7 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     cached: u8,
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
-    transitions::check(allocated, cached);
+    check_transition(allocated, cached);
     match invalid_free {
         // Relaxed: a failure is only reported.
         // AcqRel: takes the owner's mark, publishes its writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
@@ -83,118 +84,47 @@ pub(crate) fn mark_block_allocated<A: Atomic<u8>>(cell: &A, order: Order, kind: 
 
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
-    states: &'m [P::U8],
-    states_and_holders: &'m [P::U8],
+    pub(crate) states: &'m [P::U8],
+    /// The states of all frames, followed by their holders if processes share the allocator.
+    pub(crate) states_and_holders: &'m [P::U8],
     /// One bit for each section: whether any of its frames is managed.
-    present: &'m [P::U64],
+    pub(crate) present: &'m [P::U64],
 }
 
 copy_view!(FrameTable);
 
 impl<'m, P: Platform> FrameTable<'m, P> {
-    pub(crate) fn new(bytes: &'m [P::U8], frames: usize, present: &'m [P::U64]) -> Self {
-        Self { states: &bytes[..frames], states_and_holders: bytes, present }
-    }
-
-    /// Returns the states of all frames, followed by their holders if processes share the allocator.
-    pub(crate) const fn states_and_holders(&self) -> &'m [P::U8] {
-        self.states_and_holders
-    }
-
     /// Returns the number of words in the section bitmap for a zone with `frames` frames.
     pub(crate) const fn present_words(frames: u64) -> usize {
         frames.div_ceil(SECTION * SECTIONS_A_WORD) as usize
-    }
-
-    /// Returns the states of all frames, by offset.
-    pub(crate) const fn states(&self) -> &'m [P::U8] {
-        self.states
-    }
-
-    /// Returns the bitmap of present sections.
-    pub(crate) const fn present(&self) -> &'m [P::U64] {
-        self.present
     }
 
     fn cell(&self, frame: u32) -> &P::U8 {
         &self.states[frame as usize]
     }
 
-    /// Marks a block in state `from` as allocated.
-    ///
-    /// Returns `false` if the block has another state. Two racing frees of one block can cause that under
-    /// [`InvalidFree::Checked`].
-    #[inline]
-    pub(crate) fn mark_allocated(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        self.step(frame, from, FrameState::Allocated(order, kind))
-    }
-
-    /// Marks a block from the buddy as cached by a pageset; returns `false` in the cases of
-    /// [`FrameTable::mark_allocated`].
-    #[inline]
-    pub(crate) fn mark_cached(&self, frame: u32, order: Order) -> bool {
-        self.step(frame, FrameState::Free, FrameState::Cached(order))
-    }
-
-    /// Marks single frames as cached: those of the word (64 frames) at `first` whose bits are set in `frames`.
-    ///
-    /// Returns the frames that are now cached, as bits. The others had another state than free.
-    #[inline]
-    pub(crate) fn mark_word_cached(&self, first: u32, frames: u64) -> u64 {
-        self.step_word::<FREE, CACHED_PAGE>(first, frames)
-    }
-
-    /// Marks a cached block as free before it moves to the buddy; returns `false` in the cases of
-    /// [`FrameTable::mark_allocated`].
-    #[inline]
-    pub(crate) fn mark_free(&self, frame: u32, order: Order) -> bool {
-        self.step(frame, FrameState::Cached(order), FrameState::Free)
-    }
-
-    /// Marks single frames as free: those of the word (64 frames) at `first` whose bits are set in `frames`.
-    ///
-    /// Returns the frames that are now free, as bits. The others had another state than cached.
-    #[inline]
-    pub(crate) fn mark_word_free(&self, first: u32, frames: u64) -> u64 {
-        self.step_word::<CACHED_PAGE, FREE>(first, frames)
-    }
-
-    /// Marks a single cached frame as allocated; returns `false` in the cases of [`FrameTable::mark_allocated`].
-    #[inline]
-    pub(crate) fn mark_page_allocated(&self, frame: u32, kind: PageKind) -> bool {
-        step_byte(self.cell(frame), CACHED_PAGE, allocated_page(kind))
-    }
-
-    /// Marks the single frames of a word as allocated if all are cached; otherwise changes nothing and returns `false`.
-    #[inline]
-    pub(crate) fn mark_word_allocated(&self, first: u32, kind: PageKind) -> bool {
-        self.replace_word(first, CACHED_PAGE, allocated_page(kind))
-    }
-
     /// Applies [`mark_page_freed`] to the frames of a word, from the first up to one that is not allocated as a single frame
     /// of kind `User`; returns how many are now cached.
     #[inline]
     pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> usize {
-        let allocated = allocated_page(PageKind::User);
-        transitions::check(allocated, CACHED_PAGE);
+        let (from, to) =
+            (FrameState::Allocated(Order::PAGE, PageKind::User), FrameState::Cached(Order::PAGE));
+        check_transition(from.encode(), to.encode());
         match invalid_free {
             InvalidFree::Exact => self.states[first as usize..]
                 .first_chunk()
-                .map_or(0, |word| P::exchange_leading(word, allocated, CACHED_PAGE)),
-            InvalidFree::Checked if self.replace_word(first, allocated, CACHED_PAGE) => WORD_FRAMES,
+                .map_or(0, |word| P::exchange_leading(word, from.encode(), to.encode())),
+            InvalidFree::Checked if self.replace_word(first, from, to) => WORD_FRAMES,
             InvalidFree::Checked => 0,
         }
     }
 
+    /// Changes the states of all 64 single frames of a word if all are `from`; otherwise changes nothing and returns `false`.
     #[inline]
-    fn replace_word(&self, first: u32, from: u8, to: u8) -> bool {
-        transitions::check(from, to);
+    pub(crate) fn replace_word(&self, first: u32, from: FrameState, to: FrameState) -> bool {
+        let (from, to) = (from.encode(), to.encode());
+        check_transition(from, to);
         self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
-    }
-
-    /// Marks a cached block as quarantined; returns `false` in the cases of [`FrameTable::mark_allocated`].
-    pub(super) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
-        self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
     }
 
     /// Retires a block that was removed from a pageset or the buddy, so that it is never allocated or freed again.
@@ -204,26 +134,23 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.step(frame, from, FrameState::Quarantined(order, kind));
     }
 
-    /// Marks a quarantined block as cached; returns its kind, or `None` if it is no longer quarantined.
-    pub(super) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
-        let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };
-        let from = FrameState::Quarantined(order, kind);
-        (known == order && self.step(frame, from, FrameState::Cached(order))).then_some(kind)
-    }
-
+    /// Changes the state of a block that the caller holds.
+    ///
+    /// Returns `false` if the block has another state than `from`. Two racing frees of one block can cause that under
+    /// [`InvalidFree::Checked`].
     #[inline]
-    fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
+    pub(crate) fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
         step_byte(self.cell(frame), from.encode(), to.encode())
     }
 
-    /// Performs [`FrameTable::step`] for some frames of a 64-frame word; returns the frames whose state changed, as
-    /// bits.
-    #[inline]
-    fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
+    /// Performs [`FrameTable::step`] for some single frames of a 64-frame word, given as bits; returns those whose state
+    /// changed.
+    #[inline(always)]
+    pub(crate) fn step_word(&self, first: u32, frames: u64, from: FrameState, to: FrameState) -> u64 {
         let states = &self.states[first as usize..];
         // Most words are whole, and their frames belong to the caller, so all their states can change together.
         // Orderings as in `step_byte`.
-        if frames == !0 && self.replace_word(first, FROM, TO) {
+        if frames == !0 && self.replace_word(first, from, to) {
             return frames;
         }
         let (mut stepped, mut left) = (frames, frames);
@@ -231,7 +158,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         while left != 0 {
             let bit = left.trailing_zeros();
             left &= left - 1;
-            if !step_byte(&states[bit as usize], FROM, TO) {
+            if !step_byte(&states[bit as usize], from.encode(), to.encode()) {
                 stepped &= !(1 << bit);
             }
         }
@@ -295,15 +222,21 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Returns the first frame at or after `from` that is in a present section and has a byte other than zero.
     pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
+        // Relaxed: the verification runs only while no operation is under way.
+        let are_free =
+            |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
         let end = self.states.len() as u64;
         let mut from = from;
         while from < end {
             let section = from / SECTION;
             let section_end = ((section + 1) * SECTION).min(end);
-            if self.is_present(section)
-                && let Some(at) = first_in_use::<P>(&self.states[from as usize..section_end as usize])
-            {
-                return Some((from + at as u64) as u32); // a zone spans at most 2^32 frames
+            if self.is_present(section) {
+                let states = &self.states[from as usize..section_end as usize];
+                // Most frames are free or inside blocks, so this loop checks eight frames per iteration.
+                let passed = 8 * states.as_chunks::<8>().0.iter().take_while(are_free).count();
+                if let Some(at) = states[passed..].iter().position(|cell| cell.load(Relaxed) != FREE) {
+                    return Some((from + (passed + at) as u64) as u32); // a zone spans at most 2^32 frames
+                }
             }
             from = section_end;
         }
@@ -370,7 +303,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     fn put(&self, frame: u64, byte: u8) {
         if cfg!(any(debug_assertions, zonal_transitions)) {
-            transitions::check(self.states[frame as usize].load(Relaxed), byte); // relaxed: no other CPU changes it
+            check_transition(self.states[frame as usize].load(Relaxed), byte); // relaxed: no other CPU changes it
         }
         // Release: publishes what was done with the frame; pairs with `step_byte`, `state_acquired`, `exchange`.
         self.states[frame as usize].store(byte, Release);
@@ -392,7 +325,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// # Errors
     /// Returns the state, read again, if it was another one.
     pub(crate) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
-        transitions::check(from.encode(), to.encode());
+        check_transition(from.encode(), to.encode());
         // Relaxed: a failure is only reported.
         // AcqRel: takes and publishes what was done with the frame; pairs with `FrameTable::put`, `step_byte`.
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
@@ -403,7 +336,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 /// Replaces the state `from` of a block by `to`; returns `false` if the block has another state.
 #[inline]
 fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
-    transitions::check(from, to);
+    check_transition(from, to);
     // A separate load and store are enough, because only the holder of the block changes its state here. The check
     // finds second copies of a block that racing frees made under `InvalidFree::Checked`.
     // Acquire: takes the last owner's writes; pairs with `mark_freed`, `exchange_leading`, `replace_all`, `put`.
@@ -413,18 +346,4 @@ fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
     // Release: publishes this owner's writes; pairs with `mark_popped`, `step_byte`, `replace_all`, `exchange`.
     cell.store(to, Release);
     true
-}
-
-/// Returns the index of the first byte that is not zero.
-fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
-    // Relaxed: the verification runs only while no operation is under way.
-    let in_use = |cell: &P::U8| cell.load(Relaxed) != FREE;
-    let near = states.iter().take(8).position(in_use);
-    near.or_else(|| {
-        // Most frames are free or inside blocks, so this loop checks eight frames per iteration.
-        let free =
-            |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
-        let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();
-        Some(passed + states[passed..].iter().position(in_use)?)
-    })
 }

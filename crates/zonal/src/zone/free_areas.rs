@@ -211,7 +211,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             if self.counts(at).has_block(Order::PAGE) {
                 let area = self.enter(at);
                 let mut place = |word, frames| {
-                    self.holders.set_in_word(area.first + word, frames, self.holders.process());
+                    self.holders.set_in_word(area.first + word, frames, self.holders.process);
                     sink(area.first + word, frames);
                 };
                 let taken = area.buddy.take_pages(&area.held, want - came, most - came, &mut place);
@@ -323,7 +323,45 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let counts = self.counts(at);
         // Relaxed: see `Buddy`. A thread that knows of free frames sees them counted.
         let may_have = || counts.free_pages.load(Relaxed) >= order.pages().get();
-        counts.has_block(order) || may_have() && self.with_lock_of_area(at, || counts.has_block(order))
+        counts.has_block(order)
+            || may_have() && {
+                let _area = self.enter(at);
+                counts.has_block(order)
+            }
+    }
+
+    /// Returns the number of free frames.
+    pub(crate) fn pages(&self) -> u64 {
+        self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: see `Buddy`
+    }
+
+    /// Returns the words of active blocks (`buddy/active_block.rs`) to the buddies, so that [`Self::free_blocks`]
+    /// counts them.
+    pub(crate) fn settle(&self) {
+        for at in 0..self.shape.count {
+            // Relaxed: the function may miss a block that becomes active after this load.
+            if self.counts(at).open.load(Relaxed) != 0 {
+                self.enter(at).buddy.settle();
+            }
+        }
+    }
+
+    /// Returns the number of free `order` blocks that are not inside a larger free block, without active blocks.
+    pub(crate) fn blocks(&self, order: Order) -> u64 {
+        let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
+        self.heads.iter().map(of).sum() // relaxed: see `Buddy`
+    }
+
+    /// Whether at least `frames` free frames are in large blocks.
+    ///
+    /// Checks the last areas first, because they are used last, and stops as soon as enough frames are found.
+    pub(crate) fn has_in_large(&self, frames: u64) -> bool {
+        let mut found = 0;
+        frames == 0
+            || self.heads.iter().rev().any(|head| {
+                found += head.counts.in_large(self.shape.large);
+                found >= frames
+            })
     }
 
     /// Returns the order of the largest free block.

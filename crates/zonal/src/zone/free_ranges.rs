@@ -18,15 +18,8 @@ const SEARCH_STEP: u64 = 1 << 16;
 impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Calls `work` under the lock of the area that contains `frame`.
     pub(crate) fn with_lock_of<T>(&self, frame: u32, work: impl FnOnce() -> T) -> T {
-        self.with_lock_of_area(self.area_of(frame), work)
-    }
-
-    /// Calls `work` under the lock of an area.
-    pub(super) fn with_lock_of_area<T>(&self, at: usize, work: impl FnOnce() -> T) -> T {
-        let area = self.enter(at);
-        let done = work();
-        drop(area);
-        done
+        let _area = self.enter(self.area_of(frame));
+        work()
     }
 
     /// Allocates the lowest `order` block within the first `end` frames of the zone; returns its first frame.

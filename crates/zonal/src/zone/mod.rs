@@ -5,21 +5,20 @@
 //! Related files: `pageset/refill.rs` and `pageset/drain.rs` move frames between pagesets and the buddy, and
 //! `admin/settings.rs` writes the limits.
 
-mod area_counts;
 pub(crate) mod bad_frames;
 pub(crate) mod cells;
 mod claims;
 pub(crate) mod counters;
 pub(crate) mod events;
-pub(crate) mod fences;
+mod fences;
 pub(crate) mod frame_state;
 pub(crate) mod frame_states;
 pub(crate) mod free_areas;
 mod free_ranges;
-mod merges;
 pub(crate) mod node;
 pub(crate) mod order_classes;
 pub(crate) mod owned_blocks;
+mod owned_words;
 mod owners;
 pub(crate) mod processes;
 pub(crate) mod quarantine;
@@ -27,14 +26,12 @@ mod rebuilt_areas;
 pub(crate) mod runs;
 pub(crate) mod shared;
 mod stalls;
-pub(crate) mod transitions;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::FrameRange;
 use crate::platform::cells::copy_view;
-use crate::platform::lock::Held;
 use crate::platform::steps::ZoneName;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
@@ -93,8 +90,6 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) node: usize,
     pub(crate) node_id: NodeId,
     pub(crate) kind: ZoneKind,
-    /// Whether this zone is the last of its node's zones with this kind.
-    pub(crate) is_last_part: bool,
     pub(crate) span: FrameRange,
     /// Frames that are present but never managed.
     pub(crate) unmanaged: PageCount,
@@ -140,22 +135,17 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the zone's counters.
     #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
-        let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold);
+        let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold, None);
         if !P::IS_SHARED || self.by_process.is_empty() {
             return counters;
         }
-        counters.of_process(self.holders().process(), self.by_process)
+        counters.of_process(self.holders().process, self.by_process)
     }
 
     /// Returns which process holds each of the zone's frames.
     #[inline(always)]
     pub(crate) const fn holders(&self) -> Holders<'m, P> {
         self.free_areas.holders
-    }
-
-    /// Waits for the lock of the zone's quarantine.
-    fn lock_quarantine(&self) -> Held<'m, P::Lock> {
-        Held::wait(&self.cells.lock.0)
     }
 
     /// Returns the number of frames from the base to `limit` or to the zone's end, whichever is lower.
@@ -168,7 +158,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Only the first frame of a block has a state, so this checks every frame at which such a block could start.
     pub(crate) fn block_around(&self, frame: u32, max: Order) -> Option<(u32, FrameState)> {
         let (first, least, state) = self.start_around(frame, max)?;
-        self.order_at(first, state).filter(|&order| order >= least).map(|_| (first, state))
+        self.unwatched(first, state).order().filter(|&order| order >= least).map(|_| (first, state))
     }
 
     /// Returns the first frame at or before `frame` at which the block around `frame` could start, the least order of such
@@ -200,9 +190,9 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the three watermarks.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        let rules = &self.cells.rules.0;
-        let frames = |cell: &P::U64| PageCount::new(cell.load(Relaxed));
-        Watermarks { min: frames(&rules.min), low: frames(&rules.low), high: frames(&rules.high) }
+        let cells = self.cells.rules.0.watermarks.each_ref();
+        let [min, low, high] = cells.map(|cell| PageCount::new(cell.load(Relaxed)));
+        Watermarks { min, low, high }
     }
 
     /// Returns the number of frames that requests with the zone limit `limit` must leave free.
@@ -233,10 +223,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Counter drift must not hide how many of these `frames` are above a watermark. The function therefore uses the
     /// exact count already at `frames` above the drift mark.
     pub(crate) fn count_free_before(&self, frames: PageCount) -> PageCount {
-        let free = self.counters().approximate(ZoneItem::Free);
+        let free = self.free_approximate();
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
-        let exact = drift_mark != 0 && free < drift_mark + frames.get();
-        PageCount::new(if exact { self.free_areas.pages() } else { free })
+        let exact = drift_mark != 0 && free.get() < drift_mark + frames.get();
+        if exact { PageCount::new(self.free_areas.pages()) } else { free }
     }
 
     /// Returns the total of free frames, without the differences that CPUs have not folded, for the cost of one load.
@@ -310,18 +300,17 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.counters().forget_pressure();
     }
 
-    /// Records that the zone is short of `of`; returns `true` if that was not recorded before.
+    /// Records whether the zone is short of `of`; returns `true` if it is and that was not recorded before.
     ///
     /// Does not write if nothing changes, to keep the cache line shared.
-    pub(crate) fn note_shortage(&self, of: Shortness) -> bool {
-        !self.is_short(of) && self.cells.held_down.0.fetch_or(1 << of as u64, Relaxed) & (1 << of as u64) == 0
-    }
-
-    /// Records that the zone is no longer short of `of`; does not write if nothing changes.
-    pub(crate) fn note_plenty(&self, of: Shortness) {
-        if self.is_short(of) {
-            self.cells.held_down.0.fetch_and(!(1 << of as u64), Relaxed);
+    pub(crate) fn note_shortage(&self, of: Shortness, is_short: bool) -> bool {
+        if is_short == self.is_short(of) {
+            return false;
         }
+        let (held_down, bit) = (&self.cells.held_down.0, 1 << of as u64);
+        let before =
+            if is_short { held_down.fetch_or(bit, Relaxed) } else { held_down.fetch_and(!bit, Relaxed) };
+        is_short && before & bit == 0
     }
 
     /// Returns the offsets of the frames in the zone's span.

@@ -85,9 +85,12 @@ pub(crate) struct Node<'m, P: Platform> {
 copy_view!(Node);
 
 impl<P: Platform> NodeCells<P> {
-    /// Returns the node's counters.
-    pub(crate) const fn counters(&self) -> ZonedCounters<'_, P, NodeItem> {
-        ZonedCounters::new(&self.totals.0, &self.rules.0.threshold)
+    /// Returns the node's counters, which also count in the totals of the machine if there are any.
+    pub(crate) const fn counters<'m>(
+        &'m self,
+        machine: Option<&'m [P::U64; TOTAL_CELLS]>,
+    ) -> ZonedCounters<'m, P, NodeItem> {
+        ZonedCounters::new(&self.totals.0, &self.rules.0.threshold, machine)
     }
 }
 

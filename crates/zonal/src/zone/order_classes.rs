@@ -17,11 +17,6 @@ impl OrderClasses {
         self.0 & 1 << class != 0
     }
 
-    /// Returns the classes of `orders`.
-    pub(crate) fn of(orders: impl Iterator<Item = Order>) -> Self {
-        Self(orders.fold(0, |word, order| word | 1 << Self::class_of(order)))
-    }
-
     /// Returns the class of an order.
     pub(crate) const fn class_of(order: Order) -> usize {
         match order.get() {

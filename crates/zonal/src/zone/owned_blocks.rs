@@ -6,15 +6,15 @@
 //! free frames then return to the free areas.
 //!
 //! Every CPU has a lock for its blocks, acquired after a pageset's lock and before a free area's. Related files:
-//! `buddy/owned_words.rs` has the frames of one block, `zone/owners.rs` takes, gives back and disowns blocks.
+//! `zone/owned_words.rs` has the frames of one block, `zone/owners.rs` takes, gives back and disowns blocks.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::owned_words::{BLOCK, BLOCK_CELLS, BLOCK_FRAMES, OwnedWords};
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
+use crate::zone::owned_words::{BLOCK, BLOCK_CELLS, BLOCK_FRAMES, OwnedWords};
 
 /// Maximum number of a CPU's blocks that have free frames.
 pub(super) const OWNED_MAX: usize = u32::BITS as usize;
@@ -25,7 +25,7 @@ const BLOCKS_OF_ENTRY: usize = 4;
 /// A CPU gets no further entry while this many frames, for each block in its share of the zone, are free in its blocks: 1/8.
 const FREE_OF_BLOCK: u32 = BLOCK_FRAMES / 8;
 /// Ticks without use after which a CPU's blocks are disowned.
-const IDLE_TICKS: u32 = 3;
+pub(super) const IDLE_TICKS: u32 = 3;
 /// CPUs with a higher rank own nothing, so that a rank fits into a byte.
 const RANK_MAX: u32 = u8::MAX as u32 - 1;
 
@@ -33,47 +33,19 @@ all_zero! {
     /// What a CPU owns of a zone on its node. A block with free frames has an entry.
     #[repr(C, align(64))]
     pub(crate) struct OwnedCells<P> {
-        lock: lock,
+        pub(super) lock: lock,
         /// Free frames in the CPU's blocks, which is also read without the lock.
-        pages: u32,
+        pub(super) pages: u32,
         /// Entries in use, one bit each.
-        used: u32,
+        pub(super) used: u32,
         /// The entries whose largest free run has this order, one bit each.
-        classes: [u32; BLOCK as usize],
+        pub(super) classes: [u32; BLOCK as usize],
         /// 1 while the CPU may own no blocks: it is offline, or the zone has a fence.
-        closed: u32,
+        pub(super) closed: u32,
         /// Changes of entries; their number at the last tick, and the ticks for which it has not changed.
-        changes: u32,
-        seen: u32,
-        idle_ticks: u32,
-    }
-}
-
-impl<P: Platform> OwnedCells<P> {
-    /// Returns the number of free frames in the CPU's blocks; it may be out of date.
-    pub(super) fn pages(&self) -> u64 {
-        self.pages.load(Relaxed).into()
-    }
-
-    /// Whether a block has a free run of order `from` or more; the answer may be out of date.
-    pub(super) fn has_run(&self, from: usize) -> bool {
-        self.classes[from..].iter().any(|class| class.load(Relaxed) != 0)
-    }
-
-    /// Whether the blocks were not used for some ticks; counts this tick.
-    pub(super) fn is_idle_tick(&self) -> bool {
-        let _held = Held::wait(&self.lock);
-        let changes = self.changes.load(Relaxed);
-        let ticks = if self.seen.load(Relaxed) == changes { self.idle_ticks.load(Relaxed) + 1 } else { 0 };
-        self.seen.store(changes, Relaxed);
-        self.idle_ticks.store(ticks, Relaxed);
-        ticks >= IDLE_TICKS
-    }
-
-    /// Lets the CPU own blocks, or ends that.
-    pub(super) fn close(&self, is_closed: bool) {
-        let _held = Held::wait(&self.lock);
-        self.closed.store(is_closed.into(), Relaxed);
+        pub(super) changes: u32,
+        pub(super) seen: u32,
+        pub(super) idle_ticks: u32,
     }
 }
 
@@ -101,6 +73,8 @@ copy_view!(Owned);
 pub(crate) struct OwnedShape {
     pub(crate) cpus: usize,
     pub(crate) entries: usize,
+    /// Cells of all entries' frames.
+    pub(crate) words: usize,
     pub(crate) blocks: usize,
 }
 
@@ -113,7 +87,7 @@ impl OwnedShape {
         if each < OWNED_MIN || u32::from(huge.get()) != BLOCK {
             return Self::default();
         }
-        Self { cpus, entries: cpus * each, blocks }
+        Self { cpus, entries: cpus * each, words: cpus * each * BLOCK_CELLS, blocks }
     }
 }
 
@@ -135,7 +109,7 @@ impl Merged {
 /// The blocks of one CPU, whose lock is held. All accesses are relaxed, because the lock orders them.
 pub(super) struct Locked<'m, P: Platform> {
     owned: Owned<'m, P>,
-    own: &'m OwnedCells<P>,
+    pub(super) own: &'m OwnedCells<P>,
     words: &'m [P::U64],
     blocks: &'m [P::U32],
     rank: u32,
@@ -245,12 +219,6 @@ impl<'m, P: Platform> Locked<'m, P> {
             self.end(at);
         }
         taken
-    }
-
-    /// Returns the first entry in use.
-    pub(super) fn first_used(&self) -> Option<u32> {
-        let used = self.own.used.load(Relaxed);
-        (used != 0).then(|| used.trailing_zeros())
     }
 
     /// Counts frames that are free now.

@@ -1,22 +1,24 @@
 //! What CPUs do with the blocks that they own: take frames from them, free frames to them, and end ownership.
 //!
-//! Related files: `zone/owned_blocks.rs` has the blocks and their locks, `zone/merges.rs` frees many frames.
+//! Related files: `zone/owned_blocks.rs` has the blocks and their locks, `zone/free_areas.rs` the free areas.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::owned_words::{BLOCK, BLOCK_FRAMES, BLOCK_WORDS, OwnedWords};
 use crate::buddy::word_batch::BATCH_MAX;
+use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
 use crate::zone::counters::ZoneItem;
-use crate::zone::owned_blocks::{Locked, Merged, OWNED_MAX, OwnedCells};
+use crate::zone::free_areas::FreeAreas;
+use crate::zone::owned_blocks::{IDLE_TICKS, Locked, Merged, OWNED_MAX, OwnedCells};
+use crate::zone::owned_words::{BLOCK, BLOCK_FRAMES, BLOCK_WORDS, OwnedWords};
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the number of free frames in owned blocks.
     pub(crate) fn owned_pages(&self) -> u64 {
-        self.owned.cpus.iter().map(OwnedCells::pages).sum()
+        self.owned.cpus.iter().map(|own| u64::from(own.pages.load(Relaxed))).sum()
     }
 
     /// Whether a refill takes from the CPU's own blocks: only if its preferred area has no split block, so that areas use up their
@@ -98,9 +100,57 @@ impl<'m, P: Platform> Zone<'m, P> {
         taken
     }
 
+    /// Frees a block to the CPU that owns the frames around it; returns `None` if none does.
+    #[inline]
+    pub(crate) fn merge_into_owned(&self, frame: u32, order: Order) -> Option<Merged> {
+        let order = u32::from(order.get());
+        let give = |words: &OwnedWords<'m, P>| words.give(frame % BLOCK_FRAMES, order);
+        if order < BLOCK { self.give_owned(frame, 1 << order, give) } else { None }
+    }
+
+    /// Frees frames of one word to the CPU that owns them; returns `None` if none does.
+    fn merge_word_into_owned(&self, first: u32, frames: u64) -> Option<Merged> {
+        let word = first as usize / u64::BITS as usize % BLOCK_WORDS;
+        let give = |words: &OwnedWords<'m, P>| words.give_to_word(word, frames);
+        let merged = self.give_owned(first, frames.count_ones(), give)?;
+        if merged.refused == 0 || frames.is_power_of_two() {
+            return Some(merged);
+        }
+        // One of them is free already. As in a free area, the others are freed.
+        let bits = (0..u64::BITS).filter(|bit| frames & (1 << bit) != 0);
+        let each = bits.map(|bit| {
+            // The block may have no owner any more, because its last frame has completed it.
+            self.merge_word_into_owned(first, 1 << bit).unwrap_or_else(|| {
+                let refused = self.free_areas.merge_words(&[(first, 1 << bit)]);
+                Merged { free: 1 - refused, refused }
+            })
+        });
+        Some(each.fold(Merged::default(), Merged::plus))
+    }
+
+    /// Frees words to the owners of their blocks, and the others to the free areas, which `rest` does.
+    pub(crate) fn merge_words(
+        &self,
+        words: &mut [(u32, u64)],
+        rest: impl FnOnce(&FreeAreas<'m, P>, &[(u32, u64)]) -> u64,
+    ) -> Merged {
+        let mut merged = Merged::default();
+        if P::OWNS_BLOCKS && !self.owned.cpus.is_empty() {
+            for (first, frames) in words.iter_mut() {
+                if let Some(to_owner) = self.merge_word_into_owned(*first, *frames) {
+                    merged = merged.plus(to_owner);
+                    *frames = 0;
+                }
+            }
+        }
+        let count: u64 = words.iter().map(|(_, frames)| u64::from(frames.count_ones())).sum();
+        let refused = rest(&self.free_areas, words);
+        merged.plus(Merged { free: count - refused, refused })
+    }
+
     /// Frees frames of the block around `frame` to its owner; returns `None` if it has none.
     #[inline]
-    pub(super) fn give_owned(
+    fn give_owned(
         &self,
         frame: u32,
         count: u32,
@@ -159,18 +209,25 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Whether a CPU owns a free block of `order`; the answer may be out of date.
     pub(crate) fn has_owned(&self, cpu: CpuInfo, order: Order) -> bool {
         let from = usize::from(order.get()).min(BLOCK as usize);
-        self.owned_by(cpu).is_some_and(|own| own.has_run(from))
+        self.owned_by(cpu).is_some_and(|own| own.classes[from..].iter().any(|class| class.load(Relaxed) != 0))
     }
 
     /// Whether the blocks of a CPU have free frames and were not used for some ticks; counts this tick.
     pub(crate) fn tick_owned(&self, cpu: CpuInfo) -> bool {
-        self.owned_by(cpu).is_some_and(|own| own.pages() != 0 && own.is_idle_tick())
+        let Some(own) = self.owned_by(cpu).filter(|own| own.pages.load(Relaxed) != 0) else { return false };
+        let _held = Held::wait(&own.lock);
+        let changes = own.changes.load(Relaxed);
+        let ticks = if own.seen.load(Relaxed) == changes { own.idle_ticks.load(Relaxed) + 1 } else { 0 };
+        own.seen.store(changes, Relaxed);
+        own.idle_ticks.store(ticks, Relaxed);
+        ticks >= IDLE_TICKS
     }
 
     /// Lets a CPU own blocks, or ends that.
     pub(crate) fn close_owned(&self, cpu: CpuInfo, is_closed: bool) {
         if let Some(own) = self.owned_by(cpu) {
-            own.close(is_closed);
+            let _held = Held::wait(&own.lock);
+            own.closed.store(is_closed.into(), Relaxed);
         }
     }
 
@@ -183,8 +240,19 @@ impl<'m, P: Platform> Zone<'m, P> {
         if self.owned_by(cpu).is_some() {
             for _ in 0..=OWNED_MAX {
                 let locked = Locked::new(&self.owned, cpu.rank);
-                let Some(at) = locked.first_used() else { break };
-                merged = merged.plus(self.disown_entry(&locked, at));
+                let used = locked.own.used.load(Relaxed);
+                if used == 0 {
+                    break;
+                }
+                let (mut words, mut len, mut count) = ([(0, 0); BLOCK_WORDS], 0, 0);
+                locked.disown(used.trailing_zeros(), |first, bits| {
+                    words[len] = (first, bits);
+                    len += 1;
+                    count += u64::from(bits.count_ones());
+                });
+                let refused = self.free_areas.merge_words(&words[..len]);
+                self.counters().add_total(ZoneItem::Free, (count - refused) as i64);
+                merged = merged.plus(Merged { free: count - refused, refused });
             }
         }
         merged
@@ -202,16 +270,26 @@ impl<'m, P: Platform> Zone<'m, P> {
         let named = self.owned.entry_of.iter().filter(|entry| entry.load(Relaxed) != 0).count();
         (named == entries).then_some(total)
     }
+}
 
-    fn disown_entry(&self, locked: &Locked<'m, P>, at: u32) -> Merged {
-        let (mut words, mut len, mut count) = ([(0, 0); BLOCK_WORDS], 0, 0);
-        locked.disown(at, |first, bits| {
-            words[len] = (first, bits);
-            len += 1;
-            count += u64::from(bits.count_ones());
-        });
-        let refused = self.free_areas.merge_words(&words[..len]);
-        self.counters().add_total(ZoneItem::Free, (count - refused) as i64);
-        Merged { free: count - refused, refused }
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+    use crate::config::{InvalidFree, OwnedBlocks};
+    use crate::testing::small;
+    use crate::units::{CpuId, Order};
+    use crate::zone::free_areas::FreeAreas;
+
+    /// A word whose last frame is free already, and whose other frames complete the block.
+    #[test]
+    fn every_frame_of_a_word_is_freed_or_refused() {
+        let (owned_blocks, invalid_free) = (OwnedBlocks::On, InvalidFree::Checked);
+        let allocator = small(&Config { owned_blocks, invalid_free, ..Config::default() }, |_| {});
+        let zone = &allocator.state.zones[1];
+        let cpu = allocator.state.cpu_info(CpuId::new(0)).unwrap();
+        let mut first = None;
+        assert_eq!(zone.take_owned(cpu, Order::new(4).unwrap(), 1, || true, |frame| first = Some(frame)), 1);
+        let merged = zone.merge_words(&mut [(first.unwrap(), 0xffff | 1 << 20)], FreeAreas::merge_words);
+        assert_eq!((merged.free, merged.refused), (512, 1));
     }
 }

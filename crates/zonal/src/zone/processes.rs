@@ -42,7 +42,8 @@ const REGION: u64 = 512;
 pub(crate) struct Holders<'m, P: Platform> {
     bytes: &'m [P::U8],
     regions: &'m [P::U64],
-    process: u8,
+    /// The process whose view this is.
+    pub(crate) process: u8,
 }
 
 copy_view!(Holders);
@@ -69,11 +70,6 @@ impl<'m, P: Platform> Holders<'m, P> {
         P::IS_SHARED && !self.bytes.is_empty()
     }
 
-    /// Returns the process whose view this is.
-    pub(crate) const fn process(&self) -> u8 {
-        self.process
-    }
-
     /// Returns the holder of a frame, or 0 if the frame is in the buddy.
     #[inline]
     pub(crate) fn of(&self, frame: u32) -> u8 {
@@ -84,19 +80,6 @@ impl<'m, P: Platform> Holders<'m, P> {
     #[inline]
     pub(crate) fn is_here(&self, frame: u32) -> bool {
         self.of(frame) == self.process
-    }
-
-    /// Returns how many of `count` frames from `first` this process holds, up to one that it does not; all if no holders are kept.
-    pub(crate) fn leading_here(&self, first: u32, count: usize) -> usize {
-        if !self.are_kept() {
-            return count;
-        }
-        (first..).take(count).take_while(|&frame| self.is_here(frame)).count()
-    }
-
-    /// Records that no frame is managed yet.
-    pub(crate) fn set_all_unmanaged(&self) {
-        self.set(0, self.bytes.len() as u64, Self::NOT_MANAGED);
     }
 
     /// Records that this process holds frames that have left the buddy; the caller holds the area's lock.

@@ -5,27 +5,23 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
 use crate::units::PageKind;
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 
-/// A block that left quarantine.
-pub(crate) struct Quarantined {
-    pub(crate) frame: u32,
-    pub(crate) order: Order,
-    /// Kind of the block; `None` if racing frees had put the block into the ring twice and its other entry has left
-    /// already.
-    pub(crate) kind: Option<PageKind>,
-}
+/// A block that left quarantine: its first frame, its order, and its kind. The kind is `None` if racing frees had put the block
+/// into the ring twice and its other entry has left already.
+type Left = (u32, Order, Option<PageKind>);
 
 /// The result of an attempt to put a block into quarantine.
 pub(crate) enum Entry {
     /// The block is in quarantine.
     Done,
     /// The oldest block was removed to make space; the new block is not in quarantine yet.
-    Oldest(Quarantined),
+    Oldest(Left),
     /// The block is larger than the quarantine.
     TooLarge,
     /// Another free has already put the same block into quarantine.
@@ -46,14 +42,14 @@ impl<P: Platform> Zone<'_, P> {
         if pages > free_slots {
             return Entry::TooLarge;
         }
-        let _held = self.lock_quarantine();
+        let _held = Held::wait(&self.cells.lock.0);
         let kept = self.cells.quarantine_frames.load(Relaxed);
         if kept + pages > free_slots
             && let Some(oldest) = self.oldest()
         {
             return Entry::Oldest(oldest);
         }
-        if !self.frames.mark_quarantined(frame, order, kind) {
+        if !self.frames.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind)) {
             return Entry::Retired;
         }
         let entered = self.cells.quarantine_in.load(Relaxed);
@@ -71,7 +67,7 @@ impl<P: Platform> Zone<'_, P> {
     ///
     /// Both are checked under one hold of the lock, because a block that leaves may be allocated, freed and enter again.
     pub(crate) fn is_lost_from_quarantine(&self, frame: u32, state: FrameState) -> bool {
-        let _held = self.lock_quarantine();
+        let _held = Held::wait(&self.cells.lock.0);
         let (left, entered) =
             (self.cells.quarantine_out.load(Relaxed), self.cells.quarantine_in.load(Relaxed));
         self.frames.state(frame) == state
@@ -79,15 +75,15 @@ impl<P: Platform> Zone<'_, P> {
     }
 
     /// Removes the oldest block from quarantine.
-    pub(crate) fn leave_quarantine(&self) -> Option<Quarantined> {
+    pub(crate) fn leave_quarantine(&self) -> Option<Left> {
         if self.quarantine.is_empty() {
             return None;
         }
-        let _held = self.lock_quarantine();
+        let _held = Held::wait(&self.cells.lock.0);
         self.oldest()
     }
 
-    fn oldest(&self) -> Option<Quarantined> {
+    fn oldest(&self) -> Option<Left> {
         let left = self.cells.quarantine_out.load(Relaxed);
         if left == self.cells.quarantine_in.load(Relaxed) {
             return None;
@@ -97,7 +93,13 @@ impl<P: Platform> Zone<'_, P> {
         let kept = self.cells.quarantine_frames.load(Relaxed);
         self.cells.quarantine_frames.store(kept - order.pages().get(), Relaxed);
         self.cells.quarantine_out.store(left + 1, Relaxed);
-        Some(Quarantined { frame, order, kind: self.frames.leave_quarantine(frame, order) })
+        let quarantined = self.frames.state(frame);
+        let kind = match quarantined {
+            FrameState::Quarantined(known, kind) if known == order => Some(kind),
+            _ => None,
+        };
+        let kind = kind.filter(|_| self.frames.step(frame, quarantined, FrameState::Cached(order)));
+        Some((frame, order, kind))
     }
 
     /// Returns the cells for the offset and the order of the block that entered as number `at`.

@@ -54,8 +54,15 @@ impl Run {
         (u64::from(self.first)..self.end()).map(|frame| frame as u32) // a zone spans at most 2^32 frames
     }
 
+    /// Returns the frames that the run has in common with another.
+    pub(crate) fn overlap(self, other: Self) -> Option<Self> {
+        let first = self.first.max(other.first);
+        let end = self.end().min(other.end());
+        (u64::from(first) < end).then(|| Self { first, count: end - u64::from(first) })
+    }
+
     /// Whether `frame` is one of the frames.
-    pub(crate) const fn contains(self, frame: u32) -> bool {
+    pub(super) const fn contains(self, frame: u32) -> bool {
         self.first <= frame && (frame as u64) < self.end()
     }
 }
@@ -71,51 +78,6 @@ impl<P: Platform> FrameTable<'_, P> {
             let head = FrameState::RunHead(order, kind);
             self.set(frame, if frame == run.first { head } else { FrameState::RunPart(order) });
         }
-    }
-
-    /// Takes a run from its owner for a free: marks its first block as cached. Returns the run's kind.
-    ///
-    /// The caller holds the run's lock, and then calls [`FrameTable::mark_parts_cached`] without it.
-    ///
-    /// # Errors
-    /// Returns the state of the first frame if exactly these frames are not an allocated run that `process` holds. Nothing has
-    /// changed then.
-    pub(crate) fn begin_free(&self, run: Run, max: Order, process: u8) -> Result<PageKind, FrameState> {
-        let (order, kind) = self.check_run(run, max, process)?;
-        self.set(run.first, FrameState::Cached(order));
-        Ok(kind)
-    }
-
-    /// Marks the blocks of a run as cached, after [`FrameTable::begin_free`].
-    pub(crate) fn mark_parts_cached(&self, run: Run, max: Order) {
-        run.blocks(max).for_each(|(frame, order)| self.set(frame, FrameState::Cached(order)));
-    }
-
-    /// Takes a run from its owner for a split: marks its first block. Returns the run's kind.
-    ///
-    /// The caller holds the run's lock, and then calls [`FrameTable::mark_parts`] without it.
-    ///
-    /// # Errors
-    /// As [`FrameTable::begin_free`].
-    pub(crate) fn begin_split(&self, run: Run, max: Order, process: u8) -> Result<PageKind, FrameState> {
-        let (_, kind) = self.check_run(run, max, process)?;
-        self.set(run.first, FrameState::Splitting(kind));
-        Ok(kind)
-    }
-
-    /// Takes an allocated block from its owner for a split, without waiting: marks its first frame. Returns the block's kind.
-    ///
-    /// The caller then calls [`FrameTable::mark_parts`].
-    ///
-    /// # Errors
-    /// Returns the state found if it is not that of an allocated `order` block. Nothing has changed then.
-    pub(crate) fn begin_block_split(&self, frame: u32, order: Order) -> Result<PageKind, FrameState> {
-        let FrameState::Allocated(found, kind) = self.state(frame) else { return Err(self.state(frame)) };
-        if found != order {
-            return Err(FrameState::Allocated(found, kind));
-        }
-        self.exchange(frame, FrameState::Allocated(order, kind), FrameState::Splitting(kind))?;
-        Ok(kind)
     }
 
     /// Returns the allocated run that begins at `first`.
@@ -156,11 +118,22 @@ impl<P: Platform> FrameTable<'_, P> {
         }
     }
 
-    /// Returns the kind of an allocated run that `process` holds, and the order of its first block.
+    /// Returns the order of a run's first block, and its kind.
+    ///
+    /// The caller holds the run's lock, and under it changes the first block's state. It then changes the other blocks
+    /// without the lock.
+    ///
+    /// # Errors
+    /// Returns the state of the first frame if exactly these frames are not an allocated run that `process` holds.
     ///
     /// The holder is read after the state: a handover stores the holders before it restores the state, and another one cannot
     /// begin, because it claims the run under the lock that the caller holds.
-    fn check_run(&self, run: Run, max: Order, process: u8) -> Result<(Order, PageKind), FrameState> {
+    pub(crate) fn check_run(
+        &self,
+        run: Run,
+        max: Order,
+        process: u8,
+    ) -> Result<(Order, PageKind), FrameState> {
         let mut blocks = run.blocks(max);
         // The state is acquired, because `mark_run` marks the later blocks before the first one.
         let head = self.state_acquired(run.first);
@@ -175,7 +148,7 @@ impl<P: Platform> FrameTable<'_, P> {
 
     /// Returns the holders of all frames, if processes share the allocator.
     fn frame_holders(&self) -> Option<&[P::U8]> {
-        let holders = &self.states_and_holders()[self.states().len()..];
+        let holders = &self.states_and_holders[self.states.len()..];
         (P::IS_SHARED && !holders.is_empty()).then_some(holders)
     }
 
@@ -183,7 +156,9 @@ impl<P: Platform> FrameTable<'_, P> {
     ///
     /// A recovery frees a dead process's run area by area, so a new run can end where the rest of one begins.
     fn later_block(&self, first: u32, frame: u64) -> Option<Order> {
-        let FrameState::RunPart(order) = self.state_within(frame)? else { return None };
+        // The run may end at the zone's end.
+        let is_within = frame < self.states.len() as u64;
+        let FrameState::RunPart(order) = is_within.then(|| self.state(frame as u32))? else { return None };
         let of = |holders: &[P::U8], frame: usize| holders[frame].load(Relaxed); // relaxed: as `Holders::of`
         let is_same = |holders| of(holders, first as usize) == of(holders, frame as usize);
         self.frame_holders().is_none_or(is_same).then_some(order)
@@ -196,11 +171,6 @@ impl<P: Platform> FrameTable<'_, P> {
         for (frame, order) in run.blocks_head_last(order) {
             self.set(frame, FrameState::Allocated(order, kind));
         }
-    }
-
-    /// Returns the state of a frame, or `None` beyond the zone's end.
-    fn state_within(&self, frame: u64) -> Option<FrameState> {
-        (frame < self.states().len() as u64).then(|| self.state(frame as u32))
     }
 }
 
@@ -222,6 +192,16 @@ mod tests {
         assert_eq!(blocks(0, 20, 3), [(0, 3), (8, 3), (16, 2)]);
         assert_eq!(blocks(0, 1, 10), [(0, 0)]);
         assert_eq!(blocks(u32::MAX, 1, 10), [(u32::MAX, 0)]);
+    }
+
+    #[test]
+    fn ranges_overlap_in_what_they_share() {
+        let run = |first, count| Run { first, count };
+        assert_eq!(run(10, 5).overlap(run(12, 9)), Some(run(12, 3)));
+        assert_eq!(run(12, 9).overlap(run(10, 5)), Some(run(12, 3)));
+        assert_eq!(run(10, 5).overlap(run(15, 1)), None);
+        assert_eq!(run(10, 0).overlap(run(9, 5)), None);
+        assert_eq!(run(u32::MAX, 1).overlap(run(0, 1 << 32)), Some(run(u32::MAX, 1)));
     }
 
     #[test]

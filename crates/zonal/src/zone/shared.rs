@@ -8,7 +8,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::config::{Config, NodeReclaim, OwnedBlocks, ZonelistCache};
 use crate::platform::cells::all_zero;
-use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::settings::{NamedRule, Setting, SettingValue, SettingValues};
@@ -56,11 +55,6 @@ all_zero! {
 // Loads and stores of settings are relaxed, because each setting is independent. A request that still uses an old value
 // behaves like a request made a moment earlier.
 impl<P: Platform> SharedCells<P> {
-    /// Waits for the lock of changes.
-    pub(crate) fn wait_for_changes(&self) -> Held<'_, P::Lock> {
-        Held::wait(&self.changes.0)
-    }
-
     /// Returns how `pageset.high` is tuned.
     #[inline]
     pub(crate) fn tuning(&self) -> PagesetTuning {

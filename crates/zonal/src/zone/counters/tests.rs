@@ -40,7 +40,7 @@ impl<const CPUS: usize> Zone<CPUS> {
     }
 
     fn counters(&self) -> Zoned<'_> {
-        ZonedCounters::new(&self.totals, &self.threshold)
+        ZonedCounters::new(&self.totals, &self.threshold, None)
     }
 
     fn difference(&self, cpu: usize, item: ZoneItem) -> i64 {
@@ -182,12 +182,8 @@ fn a_fold_moves_all_lanes_and_skips_clean_words() {
 #[test]
 fn several_counts_in_one_update() {
     let zone = Zone::<1>::new(2);
-    zone.counters().update(&zone.words[0], &Unshared, |counts| {
-        counts.add(ZoneItem::NumaHit, 1);
-        counts.add(ZoneItem::Free, -3);
-        counts.add(ZoneItem::NumaOther, -1);
-        (0..3).for_each(|_| counts.add(ZoneItem::NumaHit, 1));
-    });
+    let counts = [(ZoneItem::NumaHit, 1), (ZoneItem::Free, -3), (ZoneItem::NumaOther, -1)];
+    zone.counters().update(&zone.words[0], &Unshared, counts.into_iter().chain([(ZoneItem::NumaHit, 1); 3]));
     assert_eq!(zone.free(), (-3, 0));
     assert_eq!(zone.counters().total(ZoneItem::NumaHit), 4);
     assert_eq!((zone.difference(0, ZoneItem::NumaHit), zone.difference(0, ZoneItem::NumaOther)), (0, -1));
@@ -314,7 +310,7 @@ fn served_blocks_fold_as_rarely_as_their_lane_allows() {
 #[test]
 fn totals_of_the_machine_get_what_all_nodes_get() {
     let (zones, machine) = ([Zone::<1>::new(3), Zone::<1>::new(8)], Default::default());
-    let nodes = zones.each_ref().map(|zone| zone.counters().with_machine(Some(&machine)));
+    let nodes = zones.each_ref().map(|zone| ZonedCounters { machine: Some(&machine), ..zone.counters() });
     let alone = Zone::<1>::new(3);
     let mut random = Random::new(5);
     for _ in 0..1000 {

@@ -8,13 +8,13 @@ use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2, from_smallest, heads,
 use crate::platform::{Atomic, Platform};
 
 /// Order of a block, which has 2 MiB if frames have 4 KiB.
-pub(crate) const BLOCK: u32 = 9;
+pub(super) const BLOCK: u32 = 9;
 /// Number of frames in a block.
-pub(crate) const BLOCK_FRAMES: u32 = 1 << BLOCK;
+pub(super) const BLOCK_FRAMES: u32 = 1 << BLOCK;
 /// Number of words in a block.
-pub(crate) const BLOCK_WORDS: usize = BLOCK_FRAMES as usize / WORD_BITS;
+pub(super) const BLOCK_WORDS: usize = BLOCK_FRAMES as usize / WORD_BITS;
 /// Number of cells that hold a block.
-pub(crate) const BLOCK_CELLS: usize = BLOCK_WORDS + 1;
+pub(super) const BLOCK_CELLS: usize = BLOCK_WORDS + 1;
 /// The runs of a block with free frames only.
 const ALL_FREE: u64 = 0x0707_0707_0707_0707;
 
@@ -22,17 +22,17 @@ const ALL_FREE: u64 = 0x0707_0707_0707_0707;
 /// order of its largest run, or 0.
 ///
 /// Accesses are relaxed, because the lock of the block's owner orders them.
-pub(crate) struct OwnedWords<'m, P: Platform>(pub(crate) &'m [P::U64]);
+pub(super) struct OwnedWords<'m, P: Platform>(pub(super) &'m [P::U64]);
 
 impl<P: Platform> OwnedWords<'_, P> {
     /// Marks all frames as free.
-    pub(crate) fn fill(&self) {
+    pub(super) fn fill(&self) {
         self.0[..BLOCK_WORDS].iter().for_each(|word| word.store(u64::MAX, Relaxed));
         self.0[BLOCK_WORDS].store(ALL_FREE, Relaxed);
     }
 
     /// Marks all frames as used; passes the number of each word that had free frames, and these frames, to `sink`.
-    pub(crate) fn clear(&self, mut sink: impl FnMut(usize, u64)) {
+    pub(super) fn clear(&self, mut sink: impl FnMut(usize, u64)) {
         for (number, word) in self.0[..BLOCK_WORDS].iter().enumerate() {
             let bits = word.load(Relaxed);
             if bits != 0 {
@@ -45,7 +45,7 @@ impl<P: Platform> OwnedWords<'_, P> {
 
     /// Returns the order of the largest free run; `None` if no frame is free.
     #[inline(always)]
-    pub(crate) fn largest(&self) -> Option<u32> {
+    pub(super) fn largest(&self) -> Option<u32> {
         let runs = self.runs();
         let whole = whole_words(runs);
         if whole != 0 {
@@ -59,14 +59,14 @@ impl<P: Platform> OwnedWords<'_, P> {
     }
 
     /// Whether the largest run of each word is noted.
-    pub(crate) fn is_noted(&self) -> bool {
+    pub(super) fn is_noted(&self) -> bool {
         let runs = self.runs().to_le_bytes();
         let mut words = self.0[..BLOCK_WORDS].iter().zip(runs);
         words.all(|(word, run)| largest_run(word.load(Relaxed)) == u32::from(run).checked_sub(1))
     }
 
     /// Passes each free frame to `each`.
-    pub(crate) fn each_free(&self, each: impl FnMut(u32)) {
+    pub(super) fn each_free(&self, each: impl FnMut(u32)) {
         let is_free =
             |frame: &u32| self.0[*frame as usize / WORD_BITS].load(Relaxed) >> (frame % 64) & 1 != 0;
         (0..BLOCK_FRAMES).filter(is_free).for_each(each);
@@ -75,7 +75,7 @@ impl<P: Platform> OwnedWords<'_, P> {
     /// Takes the lowest run of `order` from the word with the smallest run that is large enough; returns its first frame.
     /// There must be such a run.
     #[inline(always)]
-    pub(crate) fn take(&self, order: u32) -> u32 {
+    pub(super) fn take(&self, order: u32) -> u32 {
         if order >= WORD_BITS_LOG2 {
             let first = heads(whole_words(self.runs()), order - WORD_BITS_LOG2).trailing_zeros();
             for word in first..first + (1 << (order - WORD_BITS_LOG2)) {
@@ -91,7 +91,7 @@ impl<P: Platform> OwnedWords<'_, P> {
     }
 
     /// Takes at most `most` frames of the word with the smallest runs; returns its number and the frames. A frame must be free.
-    pub(crate) fn take_from_word(&self, most: u32) -> (usize, u64) {
+    pub(super) fn take_from_word(&self, most: u32) -> (usize, u64) {
         let word = self.smallest(0);
         let bits = self.0[word].load(Relaxed);
         let taken = if bits.count_ones() <= most { bits } else { from_smallest(bits, most, WORD_BITS_LOG2) };
@@ -101,7 +101,7 @@ impl<P: Platform> OwnedWords<'_, P> {
 
     /// Marks the run of `order` at `frame` as free; returns `false` if one of its frames is free already.
     #[inline(always)]
-    pub(crate) fn give(&self, frame: u32, order: u32) -> bool {
+    pub(super) fn give(&self, frame: u32, order: u32) -> bool {
         let word = (frame >> WORD_BITS_LOG2) as usize;
         if order < WORD_BITS_LOG2 {
             return self.give_to_word(word, RUNS[order as usize] << (frame % u64::BITS));
@@ -116,7 +116,7 @@ impl<P: Platform> OwnedWords<'_, P> {
 
     /// Marks frames of a word as free; returns `false` if one of them is free already.
     #[inline(always)]
-    pub(crate) fn give_to_word(&self, word: usize, frames: u64) -> bool {
+    pub(super) fn give_to_word(&self, word: usize, frames: u64) -> bool {
         let bits = self.0[word].load(Relaxed);
         let is_used = bits & frames == 0;
         if is_used {
