@@ -239,7 +239,7 @@ mod tests {
     use crate::Policy;
     use crate::config::Config;
     use crate::node_mask::NodeMask;
-    use crate::platform::pageset_word::Limits;
+    use crate::platform::pageset_word::PUSH_NONE;
     use crate::testing::{Native, small};
     use crate::units::CpuId;
 
@@ -248,9 +248,9 @@ mod tests {
         let cpu = a.state.cpu_info(CpuId::new(0)).unwrap();
         let limit = &a.state.pagesets[a.state.nodes[0].preferred_zone().unwrap()].of(cpu).head.push_limit;
         let before = limit.load(Relaxed);
-        limit.store(Limits::PUSH_NONE, Relaxed);
+        limit.store(PUSH_NONE, Relaxed);
         work();
-        let is_alone = limit.load(Relaxed) == Limits::PUSH_NONE;
+        let is_alone = limit.load(Relaxed) == PUSH_NONE;
         limit.store(before, Relaxed);
         is_alone
     }

@@ -18,12 +18,10 @@ use crate::platform::{Atomic, Platform};
 use crate::request::Request;
 use crate::request::policy::{Mode, NodeTurn, RequestPolicy, is_in};
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{CpuId, Order, Pfn, ZoneId};
+use crate::units::{CpuId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::allowed_nodes::AllowedNodes;
-use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::zonelist::candidates::{AllowedNodes, Candidates};
 use crate::zonelist::full_cache::ScanClass;
-use crate::zonelist::nearest_zones::Lookup;
 
 /// The pageset that serves a request.
 pub(super) struct Route<'m, P: Platform> {
@@ -198,10 +196,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None; // the scan may skip this zone
         }
         let nodes = request.nearest_of()?;
-        let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists: self.lists.version() };
-        let zone = match self.nearest.recall(lookup, &nodes) {
+        let limit = request.flags.zone_limit;
+        let zone = match self.nearest.recall(cpu.index, limit, self.lists.version(), &nodes) {
             Some(zone) => zone,
-            None => self.look_up(lookup, nodes, cpu)?,
+            None => self.look_up(limit, nodes, cpu)?,
         };
         // A pageset that serves for another zone counts its blocks as misses.
         let slot = self.slots.at(cpu.index, zone).filter(|slot| slot.is_preferred());
@@ -210,13 +208,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Finds the nearest zone in the CPU's zonelist, and records it.
     #[cold]
-    fn look_up(&self, lookup: Lookup, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
+    fn look_up(&self, limit: ZoneKind, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
         let mut listed = None;
         let list = self.lists.read(usize::from(cpu.node));
-        let lookup = Lookup { lists: list.version(), ..lookup };
-        let filter = NodeFilter::new(nodes, nodes.len(), &mut listed);
-        let (_, zone) = Candidates::new(list, lookup.limit, Some(filter)).next(0, None).ok()??;
-        self.nearest.record_zone(lookup, &nodes, zone);
+        let (version, filter) = (list.version, Some((nodes, nodes.len(), &mut listed)));
+        let (_, zone) = Candidates::new(list, limit, filter).next(0, None).ok()??;
+        self.nearest.record_zone(cpu.index, limit, version, &nodes, zone);
         Some(zone)
     }
 
@@ -243,7 +240,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let class = form.map_or_else(class, |form| ScanClass::past(form, limit));
         let full = self.lists.full(usize::from(cpu.node));
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
-        if !full.is_full(class, 0)
+        // Relaxed: full bits are hints.
+        if full.bitmap(class)[0].load(Relaxed) & 1 == 0
             || reserve
             || self.shared.node_reclaim().is_on()
             || full.is_stale(self.platform.now())

@@ -13,7 +13,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::alloc::failed::{FailedReclaim, Past, failed_reclaim};
 use crate::alloc::slow::why_failed;
 use crate::config::ZonelistCache;
-use crate::pageset::full_zones::note_full;
 use crate::pageset::state::MachineState;
 use crate::platform::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::platform::{Atomic, Platform};
@@ -27,7 +26,7 @@ use crate::units::{Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::{BitsCopy, FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask, RESTARTS};
 
@@ -210,7 +209,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let class = || ScanClass::of(context.order, watermark, context.urgency, context.limit);
         let class = form.map_or_else(class, |form| ScanClass::past(form, context.limit));
         let full = state.lists.full(context.target);
-        let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
+        let filter = context.nodes().map(|nodes| (nodes, context.nodes, listed));
         Self {
             purpose: Purpose::Serve,
             state,
@@ -363,7 +362,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     ///
     /// Node reclaim is then not tried again, not even by a scan that ignores full bits, except in past forms.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
-        let failure = failed_reclaim(zone, self.class.order_class());
+        let failure = failed_reclaim(zone, self.class.order_class);
         self.form.is_none()
             && self.bits.is_some()
             && failure.binds(self.state.platform.now(), self.context.limit, self.past)
@@ -406,7 +405,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
                 }
             }
-            note_full(zone, self.class.bound_orders());
+            self.state.note_full(zone, self.class.bound_orders());
         }
     }
 }
@@ -480,7 +479,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
             if cell.load(Relaxed) & bit == 0 {
                 cell.fetch_or(bit, Relaxed);
             }
-            note_full(zone, self.class.bound_orders());
+            self.state.note_full(zone, self.class.bound_orders());
         }
         if self.full.set_full(self.class, position) {
             self.state.nodes[self.context.target].events.add(Event::Marks, 1);

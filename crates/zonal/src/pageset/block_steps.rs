@@ -17,7 +17,9 @@ use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, StackId, ZonePagesets};
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step};
+use crate::platform::pageset_word::{
+    POP_NONE, PUSH_NONE, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step,
+};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::Leeway;
 use crate::units::{Order, PageKind};
@@ -65,7 +67,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if stack.is_small() {
             after = next.wrapping_add(kind_step(kind, pages));
             if after.wrapping_add(head.pop_limit.load(Relaxed)) & kind_guard(kind) != 0 {
-                after = self.folded(pagesets, PagesetWord::from_bits(next), kind, i64::from(pages));
+                after = self.folded(pagesets, PagesetWord(next), kind, i64::from(pages));
             }
         } else {
             pageset.add_block_frames(kind, u64::from(pages));
@@ -98,7 +100,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (start, shape) = pagesets.start(cpu);
         let Some(left) = left.filter(|_| {
             len != shape.depth(stack)
-                && push_limit != Limits::PUSH_NONE
+                && push_limit != PUSH_NONE
                 && !pageset.depth().is_period_over(self.platform.now())
         }) else {
             head.open();
@@ -111,7 +113,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if stack.is_small() {
             let after = word.wrapping_sub(kind_step(kind, pages));
             let trips = push_limit.wrapping_sub(after) & kind_guard(kind) != 0;
-            let folded = || self.folded(pagesets, PagesetWord::from_bits(word), kind, -i64::from(pages));
+            let folded = || self.folded(pagesets, PagesetWord(word), kind, -i64::from(pages));
             head.word.store(if trips { folded() } else { after }, Relaxed);
         } else {
             pageset.add_block_frames(kind, u64::from(pages).wrapping_neg());
@@ -140,7 +142,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (next, pop_limit) =
             (head.word.load(Relaxed).wrapping_add(SERVED_STEP), head.pop_limit.load(Relaxed));
         // Without limits of pops, the served blocks have no limit either.
-        let trips = pop_limit == Limits::POP_NONE || next.wrapping_add(pop_limit) & SERVED_GUARD != 0;
+        let trips = pop_limit == POP_NONE || next.wrapping_add(pop_limit) & SERVED_GUARD != 0;
         if !pageset.was_used() || trips || pageset.serves_for_another() {
             head.open();
             return false;
@@ -170,7 +172,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn folded(&self, pagesets: &ZonePagesets<'m, P>, word: PagesetWord, kind: PageKind, frames: i64) -> u64 {
         let counters = &self.nodes[pagesets.zone_node].counters;
         let left = counters.leave(kind.item(), word.difference(kind as usize), frames);
-        word.with_difference(kind as usize, left).bits()
+        word.with_difference(kind as usize, left).0
     }
 }
 

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::pageset::{CLOSED, HOLD_MAX, Pageset, StackId, StackShape, USED};
-use crate::platform::pageset_word::{Limits, PagesetWord};
+use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, PagesetWord};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::{Leeway, StepwiseState};
 use crate::units::{Order, PageCount, PageKind};
@@ -90,14 +90,14 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Returns the word.
     #[inline]
     pub(super) fn word(&self) -> PagesetWord {
-        PagesetWord::from_bits(self.pageset.head.word.load(Relaxed))
+        PagesetWord(self.pageset.head.word.load(Relaxed))
     }
 
     /// Sets the word.
     #[inline]
     pub(super) fn set_word(&self, word: PagesetWord) {
         self.pageset.head.assert_locked();
-        self.pageset.head.word.store(word.bits(), Relaxed);
+        self.pageset.head.word.store(word.0, Relaxed);
     }
 
     /// Sets the limits of pops and pushes without the lock.
@@ -110,7 +110,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Makes every pop and push bail out.
     pub(super) fn always_bail_out(&self) {
-        self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
+        self.set_limits(POP_NONE, PUSH_NONE);
         self.set_block_leeway(Leeway::NONE);
     }
 

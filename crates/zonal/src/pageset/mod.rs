@@ -10,7 +10,7 @@ mod block_steps;
 pub(crate) mod deferred;
 mod depth_cells;
 mod drain;
-pub(crate) mod full_zones;
+mod full_zones;
 mod guard;
 mod high;
 mod refill;
@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::Head;
-use crate::platform::pageset_word::{Limits, PagesetWord};
+use crate::platform::pageset_word::{PUSH_NONE, PagesetWord};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
@@ -268,7 +268,7 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn word(&self) -> PagesetWord {
         match self.head.word.load(Relaxed) {
             0 => PagesetWord::empty(0), // the pageset has no slot and has never been used
-            bits => PagesetWord::from_bits(bits),
+            bits => PagesetWord(bits),
         }
     }
 
@@ -348,7 +348,7 @@ impl<P: Platform> Pageset<P> {
     ///
     /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
     fn let_next_push_bail_out(&self) {
-        self.head.push_limit.store(Limits::PUSH_NONE, Relaxed); // relaxed: a hint
+        self.head.push_limit.store(PUSH_NONE, Relaxed); // relaxed: a hint
     }
 }
 

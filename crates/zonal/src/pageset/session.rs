@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_word::Limits;
+use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, pop_limit, push_limit};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::{Allowance, TuningRule};
@@ -184,15 +184,11 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let most = allowance.pops.map(|pops| capacity.min(free_slots + pops));
         let least = allowance.pushes.map(|pushes| (free_slots - pushes).max(0));
         let least = least.filter(|&least| least <= capacity);
-        let limits = Limits {
-            free_slots_max: most.unwrap_or(0) as u32,
-            free_slots_min: least.unwrap_or(0) as u32,
-            kinds: self.state.nodes[self.zone.node].counters.threshold(),
-            served: self.served_leeway() as u8,
-        };
+        let kinds = self.state.nodes[self.zone.node].counters.threshold();
+        let served = self.served_leeway() as u8;
         self.set_limits(
-            most.map_or(Limits::POP_NONE, |_| limits.for_pops()),
-            least.map_or(Limits::PUSH_NONE, |_| limits.for_pushes()),
+            most.map_or(POP_NONE, |most| pop_limit(most as u32, kinds, served)),
+            least.map_or(PUSH_NONE, |least| push_limit(least as u32, kinds)),
         );
     }
 

@@ -88,16 +88,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
         kind: PageKind,
         amount: i64,
     ) -> u64 {
-        let (zone, word) = (&self.zones[slot.zone.index()], PagesetWord::from_bits(next));
+        let (zone, word) = (&self.zones[slot.zone.index()], PagesetWord(next));
         let counters = &self.nodes[zone.node].counters;
         let left = counters.leave(kind.item(), word.difference(kind as usize) - amount, amount);
         let word = word.with_difference(kind as usize, left);
-        if amount < 0 || word.bits().wrapping_add(slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
-            return word.bits();
+        if amount < 0 || word.0.wrapping_add(slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
+            return word.0;
         }
         let left = -zone.counters().overstep();
         let pageset = self.pagesets_of(zone).of(cpu);
         self.fold_served(zone, pageset, cpu, word.difference(SERVED_LANE) - left);
-        word.with_difference(SERVED_LANE, left).bits()
+        word.with_difference(SERVED_LANE, left).0
     }
 }

@@ -196,7 +196,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the free frames of a CPU's blocks to the free areas.
-    pub(crate) fn disown_all_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+    pub(super) fn disown_all_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let merged = zone.disown_all_of(cpu);
         if merged.refused != 0 {
             self.nodes[zone.node].counters.add_total(PageKind::User.item(), merged.refused as i64);
@@ -240,5 +240,5 @@ impl<P: Platform> Pageset<P> {
 
 /// Returns a hash of a pageset's count and counters, which changes with nearly every use of the pageset.
 fn seen<P: Platform>(guard: &PagesetGuard<'_, P>) -> u64 {
-    guard.zone_diffs.load(Relaxed) ^ guard.word().bits().rotate_left(17) ^ guard.count().get() << 40
+    guard.zone_diffs.load(Relaxed) ^ guard.word().0.rotate_left(17) ^ guard.count().get() << 40
 }

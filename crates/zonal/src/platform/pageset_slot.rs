@@ -11,7 +11,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Limits, PagesetWord, Step, top_of};
+use crate::platform::pageset_word::{
+    FREE_SLOTS_GUARD, GUARDS, POP_NONE, PUSH_NONE, PagesetWord, Step, top_of,
+};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
@@ -162,9 +164,9 @@ impl<P: Platform> Head<P> {
     ///
     /// The allocator is not shared yet, so the stores are relaxed.
     pub(crate) fn prepare(&self, slots: u32) {
-        self.word.store(PagesetWord::empty(slots).bits(), Relaxed);
-        self.pop_limit.store(Limits::POP_NONE, Relaxed);
-        self.push_limit.store(Limits::PUSH_NONE, Relaxed);
+        self.word.store(PagesetWord::empty(slots).0, Relaxed);
+        self.pop_limit.store(POP_NONE, Relaxed);
+        self.push_limit.store(PUSH_NONE, Relaxed);
         self.lock_word.store(LockWord::OPEN.bits(), Relaxed);
     }
 

@@ -145,7 +145,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Waits for a node's handover lock; finishes the handover that a process died in.
-    pub(crate) fn handover<'a>(&self, node: &Node<'m, P>, cells: &'a HandoverCells<P>) -> Held<'a, P::Lock> {
+    pub(super) fn handover<'a>(&self, node: &Node<'m, P>, cells: &'a HandoverCells<P>) -> Held<'a, P::Lock> {
         let held = Held::wait(&cells.lock.0);
         held.repair_with(|| _ = self.finish_handover(node, cells));
         held

@@ -9,9 +9,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
-use crate::units::{ZoneId, ZoneKind};
-use crate::zonelist::allowed_nodes::AllowedNodes;
+use crate::units::{NodeId, ZoneId, ZoneKind};
 use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
 /// Maximum number of positions tested one by one before the allowed nodes' positions are collected.
@@ -24,8 +24,38 @@ pub(crate) struct Candidates<'s, 'm, P: Platform> {
     filter: Option<NodeFilter<'s>>,
 }
 
+/// The nodes that a request's policy and cpuset allow.
+#[derive(Clone, Copy)]
+pub(crate) struct AllowedNodes<'r> {
+    /// A node is allowed if it is in the first set and, if there is a second set, also in the second.
+    masks: (&'r NodeMask, Option<&'r NodeMask>),
+}
+
+impl<'r> AllowedNodes<'r> {
+    /// Creates the set of nodes in `first` and, if present, in `other`.
+    pub(crate) const fn new(first: &'r NodeMask, other: Option<&'r NodeMask>) -> Self {
+        Self { masks: (first, other) }
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
+    }
+
+    /// Returns how many nodes are allowed, with memory or without.
+    pub(crate) fn len(&self) -> usize {
+        self.masks.1.map_or_else(|| self.masks.0.len(), |other| self.masks.0.intersection(other).len())
+    }
+
+    /// Returns the bits of the 64 nodes whose ids start at `64 * word`.
+    #[inline]
+    pub(super) fn word(&self, word: usize) -> u64 {
+        self.masks.0.words[word] & self.masks.1.map_or(!0, |mask| mask.words[word])
+    }
+}
+
 /// A filter for the positions of the nodes that may serve a request.
-pub(crate) struct NodeFilter<'s> {
+struct NodeFilter<'s> {
     nodes: AllowedNodes<'s>,
     /// Number of allowed nodes.
     count: usize,
@@ -37,13 +67,17 @@ pub(crate) struct NodeFilter<'s> {
 }
 
 impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
-    /// Creates the candidates of `list`, which are the zones up to the kind `limit` on the nodes that `filter` allows.
+    /// Creates the candidates of `list`, which are the zones up to the kind `limit`.
+    ///
+    /// With a filter, they are on these nodes only. It has the number of nodes, of which some may have no memory, and storage
+    /// for their positions.
     #[inline]
-    pub(crate) const fn new(
+    pub(crate) fn new(
         list: ListReader<'s, 'm, P>,
         limit: ZoneKind,
-        filter: Option<NodeFilter<'s>>,
+        filter: Option<(AllowedNodes<'s>, usize, &'s mut Option<PositionMask>)>,
     ) -> Self {
+        let filter = filter.map(|(nodes, count, listed)| NodeFilter { nodes, count, tests: 0, listed });
         Self { list, limit, filter }
     }
 
@@ -67,7 +101,9 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
                 }
                 if open != 0 {
                     let position = word * 64 + open.trailing_zeros() as usize;
-                    return Ok(Some((position, self.list.zone_at(position)?)));
+                    let zone = self.list.entry(position).zone();
+                    self.list.check()?;
+                    return Ok(Some((position, zone)));
                 }
             }
             (word, open) = (word + 1, u64::MAX);
@@ -76,19 +112,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
     }
 }
 
-impl<'s> NodeFilter<'s> {
-    /// Creates a filter that allows only the `count` nodes of `nodes`; `listed` stores their positions.
-    ///
-    /// Nodes without memory may be counted; they make no difference to the result.
-    #[inline]
-    pub(crate) const fn new(
-        nodes: AllowedNodes<'s>,
-        count: usize,
-        listed: &'s mut Option<PositionMask>,
-    ) -> Self {
-        Self { nodes, count, tests: 0, listed }
-    }
-
+impl NodeFilter<'_> {
     /// Removes the leading positions of nodes that are not allowed from `open`, one word of positions in a list with
     /// `len` zones.
     ///

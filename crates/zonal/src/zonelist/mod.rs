@@ -6,7 +6,6 @@
 //! list) and by node. Related files: `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records which
 //! positions hold full zones, and `zonelist/candidates.rs` walks a list.
 
-pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
 pub(crate) mod full_cache;
 pub(crate) mod nearest_zones;
@@ -18,7 +17,7 @@ use crate::metadata::arena::{Arena, Measure};
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
-use crate::zonelist::allowed_nodes::AllowedNodes;
+use crate::zonelist::candidates::AllowedNodes;
 use crate::zonelist::full_cache::{FullBits, POSITION_WORDS};
 
 /// A bitmap over the positions of any list.
@@ -52,10 +51,6 @@ struct Entry(u32);
 impl Entry {
     const NODE_SHIFT: u32 = 16;
 
-    const fn new(zone: ZoneId, node: NodeId) -> Self {
-        Self(zone.index() as u32 | (node.index() as u32) << Self::NODE_SHIFT)
-    }
-
     const fn zone(self) -> ZoneId {
         ZoneId::from_index(self.0 as usize % (1 << Self::NODE_SHIFT))
     }
@@ -70,16 +65,7 @@ impl Entry {
 struct Stretch(u32);
 
 impl Stretch {
-    const NONE: Self = Self(0);
     const COUNT_SHIFT: u32 = 16;
-
-    const fn starting(position: usize) -> Self {
-        Self(position as u32)
-    }
-
-    const fn extended(self) -> Self {
-        Self(self.0 + (1 << Self::COUNT_SHIFT))
-    }
 
     fn positions(self) -> Range<usize> {
         let first = self.0 as usize % (1 << Self::COUNT_SHIFT);
@@ -87,15 +73,7 @@ impl Stretch {
     }
 }
 
-/// A zone that a rebuild adds to a list.
-#[derive(Clone, Copy)]
-pub(crate) struct Listed {
-    pub(crate) zone: ZoneId,
-    pub(crate) node: NodeId,
-    pub(crate) kind: ZoneKind,
-}
-
-copy_view!(Zonelist, ListCopy, Zonelists);
+copy_view!(Zonelist, ListCopy);
 
 impl<'m, P: Platform> Zonelist<'m, P> {
     /// Adds the size of both copies that one node's list has, for `zones` zones and node ids below `node_ids`.
@@ -172,17 +150,20 @@ impl<'m, P: Platform> Zonelists<'m, P> {
 
 impl<P: Platform> ListCopy<'_, P> {
     /// Replaces the zones of an idle copy.
-    pub(crate) fn write(&self, zones: impl Iterator<Item = Listed>) {
+    pub(crate) fn write(&self, zones: impl Iterator<Item = (ZoneId, NodeId, ZoneKind)>) {
         // A reader that sees one of the stores below also sees that the rebuild has begun.
-        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `stretch`, `entry`.
-        self.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
+        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `position_of`, `entry`.
+        self.nodes.iter().for_each(|node| node.store(0, Release));
         self.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
-        let (mut len, mut of_node) = (0, (None, Stretch::NONE));
-        for (position, Listed { zone, node, kind }) in zones.enumerate() {
-            self.entries[position + 1].store(Entry::new(zone, node).0, Release); // Release: as above.
-            let before = if of_node.0 == Some(node) { of_node.1 } else { Stretch::starting(position) };
-            of_node = (Some(node), before.extended());
-            self.nodes[node.index()].store(of_node.1.0, Release); // Release: as above.
+        let (mut len, mut last_node, mut stretch) = (0, None, 0);
+        for (position, (zone, node, kind)) in zones.enumerate() {
+            let entry = zone.index() as u32 | (node.index() as u32) << Entry::NODE_SHIFT;
+            self.entries[position + 1].store(entry, Release); // Release: as above.
+            if last_node != Some(node) {
+                (last_node, stretch) = (Some(node), position as u32);
+            }
+            stretch += 1 << Stretch::COUNT_SHIFT;
+            self.nodes[node.index()].store(stretch, Release); // Release: as above.
             for within in self.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
                 // The load is relaxed, because there is no other writer.
@@ -198,7 +179,8 @@ impl<P: Platform> ListCopy<'_, P> {
 /// A reader for the copy of a list that was current when the reader was created.
 pub(crate) struct ListReader<'a, 'm, P: Platform> {
     list: &'a ListCopy<'m, P>,
-    version: u64,
+    /// The version of the list.
+    pub(crate) version: u64,
     begun: &'a P::U64,
 }
 
@@ -207,26 +189,12 @@ pub(crate) struct ListReader<'a, 'm, P: Platform> {
 pub(crate) struct ListChanged;
 
 impl<P: Platform> ListReader<'_, '_, P> {
-    /// Returns the version of the list.
-    #[inline]
-    pub(crate) const fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Returns how many zones are listed.
     #[inline]
     pub(crate) fn len(&self) -> Result<usize, ListChanged> {
         let len = self.list.entries[0].load(Acquire); // Acquire: takes `begun`; pairs with `ListCopy::write`.
         self.check()?;
         Ok(len as usize)
-    }
-
-    /// Returns the zone at `position`, which must be within the list.
-    #[inline]
-    fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
-        let entry = self.entry(position);
-        self.check()?;
-        Ok(entry.zone())
     }
 
     /// Returns the node of the zone at `position`, which must be within the list.
@@ -276,16 +244,14 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// Returns the position of a zone on `node`, or `None` if it is not listed.
     pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
-        let position = self.stretch(node).positions().find(|&position| self.entry(position).zone() == zone);
+        // Acquire: takes `begun`; pairs with `ListCopy::write`.
+        let stretch = Stretch(self.list.nodes[node.index()].load(Acquire));
+        let position = stretch.positions().find(|&position| self.entry(position).zone() == zone);
         self.check()?;
         Ok(position)
     }
 
-    fn stretch(&self, node: NodeId) -> Stretch {
-        // Acquire: takes `begun`; pairs with `ListCopy::write`.
-        Stretch(self.list.nodes[node.index()].load(Acquire))
-    }
-
+    /// Returns the entry at `position`, which must be within the list; valid only if a later [`Self::check`] succeeds.
     #[inline]
     fn entry(&self, position: usize) -> Entry {
         // Acquire: takes `begun`; pairs with `ListCopy::write`.
