@@ -149,7 +149,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             },
         };
         match start {
-            Start::New => allocator.state.start(machine, config)?,
+            Start::New => allocator.state.bring_online(machine, config)?,
             Start::Join => allocator.begin_process(),
         }
         allocator.state.make_slots(&mut local_arena, null_slot, start);
@@ -201,7 +201,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Brings the machine's CPUs and managed memory online.
-    fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
+    fn bring_online(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
         Setting::ALL.iter().for_each(|&setting| self.shared.store(setting, config));
         let held = self.lock_changes();
         self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));

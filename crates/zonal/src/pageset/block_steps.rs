@@ -101,7 +101,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let Some(left) = left.filter(|_| {
             len != shape.depth(stack)
                 && push_limit != PUSH_NONE
-                && !pageset.depth().is_period_over(self.platform.now())
+                && !pageset.is_period_over(self.platform.now())
         }) else {
             head.open();
             return false;

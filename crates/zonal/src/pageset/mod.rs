@@ -28,9 +28,9 @@ use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::{PUSH_NONE, PagesetWord};
 use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::depth::WATCH_NS;
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
-use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
 
 /// Maximum number of frames that move between a pageset and the buddy, or its caller, under one hold of the pageset's
@@ -236,7 +236,11 @@ all_zero! {
         block_leeway_settled: u64,
         /// Differences of the zone's counters.
         pub(crate) zone_diffs: u64,
-        depth: [u64; DEPTH_CELLS],
+        /// State of the depth rule (`pageset/depth_cells.rs`).
+        position: u64,
+        deepest: u64,
+        average: u64,
+        period_start: u64,
         stepwise: u64,
         /// Frames allocated minus frames freed by steps of blocks above the small orders, by kind; 0 unless the CPU is on the
         /// zone's node.
@@ -310,15 +314,9 @@ impl<P: Platform> Pageset<P> {
         self.flags.load(Relaxed) & USED != 0
     }
 
-    /// Returns the tuning state of the depth rule.
-    #[inline]
-    fn depth(&self) -> DepthCells<'_, P> {
-        DepthCells::new(&self.depth)
-    }
-
     /// Whether each free should now check for the end of the period; the answer may be out of date.
     fn is_watch_due(&self, now: Moment) -> bool {
-        !self.is_watched() && self.depth().is_period_nearly_over(now)
+        !self.is_watched() && self.period_age(now) > WATCH_NS
     }
 
     /// Whether each free checks whether the period of the depth rule is over.
@@ -337,7 +335,8 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn reset(&self, slots: u32) {
         let words = [&self.settled, &self.high, &self.large, &self.block_leeway, &self.block_leeway_settled];
         let others = [&self.zone_diffs, &self.stepwise, &self.seen, &self.idle_ticks, &self.folded_at];
-        let words = words.into_iter().chain(others).chain(&self.depth).chain(&self.block_frames);
+        let depth = [&self.position, &self.deepest, &self.average, &self.period_start];
+        let words = words.into_iter().chain(others).chain(depth).chain(&self.block_frames);
         words.for_each(|cell| cell.store(0, Relaxed));
         let halves = [&self.capacity, &self.block_pages, &self.flags, &self.last_middle];
         halves.into_iter().chain(&self.lens).for_each(|cell| cell.store(0, Relaxed));

@@ -119,7 +119,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Returns how far the depth rule has seen the count of allocated frames rise, or fall, in this period.
     pub(super) fn run_so_far(&self, direction: impl FnOnce(Depths) -> PageCount) -> PageCount {
         let is_known = self.state.shared.tuning().rule() == TuningRule::Depth;
-        if is_known { direction(self.depth().position()) } else { PageCount::ZERO }
+        if is_known { direction(self.position()) } else { PageCount::ZERO }
     }
 
     /// Counts frames as allocated again, to correct for an invalid free that pushed and subtracted them a second time.

@@ -116,7 +116,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let batch = || self.zone_limits().batch;
         if frames != 0 {
             match self.state.shared.tuning().rule() {
-                TuningRule::Depth => _ = self.depth().moved(frames, self),
+                TuningRule::Depth => _ = self.depth_moved(frames),
                 TuningRule::Stepwise => self.update_stepwise(|state| state.moved(frames, batch)),
                 TuningRule::Fixed => {}
             }
@@ -129,7 +129,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let batch = || self.zone_limits().batch;
         let is_run = match self.state.shared.tuning().rule() {
             TuningRule::Depth => {
-                let is_deeper = self.depth().moved(frames, self);
+                let is_deeper = self.depth_moved(frames);
                 if frames < 0 {
                     self.end_period();
                 }
@@ -197,7 +197,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let tuning = self.state.shared.tuning();
         let allowance = match tuning.rule() {
             _ if self.run.get() != 0 => Allowance::run(self.run.get()),
-            TuningRule::Depth => Allowance::within(self.depth().leeway(self)),
+            TuningRule::Depth => Allowance::within(self.position().leeway(self.deepest())),
             TuningRule::Stepwise => Allowance::within(self.stepwise().leeway()),
             TuningRule::Fixed => Allowance::ALL,
         };

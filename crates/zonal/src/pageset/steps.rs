@@ -66,9 +66,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let next = head.word.load(Relaxed).wrapping_sub(step.bits());
         let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
-        let depth = self.pagesets[slot.zone.index()].of(cpu).depth();
+        let pageset = self.pagesets[slot.zone.index()].of(cpu);
         let is_depth = self.shared.tuning().rule() == TuningRule::Depth;
-        let pushes = !(trips || is_depth && depth.is_period_over(self.platform.now()));
+        let pushes = !(trips || is_depth && pageset.is_period_over(self.platform.now()));
         if pushes {
             slot.slots[top_of(next)].store(block.frame, Relaxed);
             head.word.store(self.after_step(slot, cpu, next, block.kind, -1), Relaxed);

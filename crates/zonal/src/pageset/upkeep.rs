@@ -10,7 +10,9 @@ use crate::pageset::state::MachineState;
 use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{CpuLocality, IdleTicks, PagesetTuning, StepwiseState, TuningRule};
+use crate::rules::pageset_tuning::{
+    CpuLocality, DepthState, IdleTicks, PagesetTuning, StepwiseState, TuningRule,
+};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Shortness, Zone};
@@ -51,9 +53,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Ends the period of the depth rule if it is over.
     pub(crate) fn end_period(&self) {
-        let limits = || self.high_limits();
-        if let Some(high) = self.depth().end_period(self.state.platform.now(), limits) {
-            self.set_high(high);
+        let now = self.state.platform.now();
+        if self.is_period_over(now) {
+            self.set_high(self.close_period(now, self.high_limits()));
             self.clear_flag(WATCHED);
         }
     }
@@ -94,7 +96,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Restarts the tuning of the pageset with `high` at its lower limit.
     fn restart_tuning(&self) {
-        self.depth().reset(self);
+        self.set_depth_state(DepthState::default());
         self.clear_flag(WATCHED);
         self.update_stepwise(|state| *state = StepwiseState::default());
         self.set_high(self.high_limits().min());

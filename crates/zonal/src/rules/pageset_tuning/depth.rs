@@ -14,7 +14,7 @@ use super::allowance::Leeway;
 use crate::units::{Moment, PageCount, SECOND_NS};
 
 /// Length of a period.
-const PERIOD_NS: u64 = SECOND_NS;
+pub(crate) const PERIOD_NS: u64 = SECOND_NS;
 /// Age of a period from which every free checks the time, so that the first free after the end of the period closes
 /// it.
 pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
@@ -116,11 +116,6 @@ impl DepthState {
         *self = Self { average, start: now, ..Self::default() };
         limits.clamp(PageCount::new(u64::from(average.alloc.min(average.free))))
     }
-}
-
-/// Whether a period that began at `start` is over.
-pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
-    ns_apart(start, now) > PERIOD_NS
 }
 
 /// Returns the absolute difference between two moments, in nanoseconds.
