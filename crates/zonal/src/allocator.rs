@@ -99,7 +99,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut metadata_bytes = 0;
         let mut arena = |request: BufferRequest| {
             metadata_bytes += request.bytes as u64;
-            supply_arena(request, &mut supply)
+            match supply(request) {
+                Some(buffer) if buffer.len() >= request.bytes => Ok(Arena::new(buffer)),
+                other => {
+                    let supplied = other.map_or(0, |buffer| buffer.len());
+                    Err(ConfigError::Buffer { needed: request.bytes, supplied })
+                }
+            }
         };
         let mut requests = layout.requests::<P>();
         let mut shared_arena = arena(requests.next().expect("the shared buffer comes first"))?;
@@ -141,7 +147,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 distances: local.distances,
                 starts: local.starts,
                 memory: local.memory,
-                invalid_free: config.invalid_free,
                 claims_by_exchange: config.invalid_free == InvalidFree::Exact && config.processes == 0,
                 process,
                 config: *config,
@@ -247,17 +252,6 @@ fn check_platform<P: Platform>(platform: &P, config: &Config, cpus: usize) -> Re
         return Err(ConfigError::UnreachableCpus(cpus));
     }
     Ok(())
-}
-
-fn supply_arena<'m>(
-    request: BufferRequest,
-    supply: &mut impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
-) -> Result<Arena<'m>, ConfigError> {
-    let needed = request.bytes;
-    match supply(request) {
-        Some(buffer) if buffer.len() >= needed => Ok(Arena::new(buffer)),
-        other => Err(ConfigError::Buffer { needed, supplied: other.map_or(0, |buffer| buffer.len()) }),
-    }
 }
 
 #[cfg(test)]

@@ -287,7 +287,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn forget_full_zones(&self) {
         self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
         self.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.recall_all_cpus();
+        (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
     }
 
     /// Returns an error if the configured minimum exceeds the managed frames of the machine and those that are to come.

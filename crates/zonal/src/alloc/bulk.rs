@@ -124,14 +124,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if !zone.span.contains_frame(first) {
                 break;
             }
-            let of_word =
-                run[freed..].first_chunk().map_or(0, |word| guard.put_freed(zone, word, self.invalid_free));
+            let of_word = run[freed..]
+                .first_chunk()
+                .map_or(0, |word| guard.put_freed(zone, word, self.config.invalid_free));
             if of_word > 0 {
                 of_kinds[PageKind::User as usize] += of_word as i64;
                 freed += of_word;
                 continue;
             }
-            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
+            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.config.invalid_free)
+            else {
                 break;
             };
             if holders.are_kept() && !holders.is_here(zone.offset(first)) {

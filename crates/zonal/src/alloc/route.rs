@@ -238,7 +238,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let form = self.past_scan();
         let class = || ScanClass::of(order, Watermark::Low, urgency, limit);
         let class = form.map_or_else(class, |form| ScanClass::past(form, limit));
-        let full = self.lists.full(usize::from(cpu.node));
+        let full = &self.lists.lists[usize::from(cpu.node)].full;
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         // Relaxed: full bits are hints.
         if full.bitmap(class)[0].load(Relaxed) & 1 == 0
@@ -296,7 +296,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let nearest = self.nearest.last_zone(cpu.index).and_then(|zone| self.zones.get(zone.index()));
         let zone = nearest.filter(spans).or_else(|| self.zone_of(first))?;
-        Some(FreeRoute { zone, slot: self.slot_beside(zone, cpu).map(|slot| (cpu, slot)) })
+        // While a CPU is served elsewhere, a frame of its preferred zone must make it use that zone's pageset again. Such frames
+        // therefore take the lock.
+        let is_preferred = self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index());
+        let slot = if is_preferred { None } else { self.slots.at(cpu.index, zone.id) };
+        Some(FreeRoute { zone, slot: slot.map(|slot| (cpu, slot)) })
     }
 }
 

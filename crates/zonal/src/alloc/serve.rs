@@ -44,7 +44,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let state = slot.states.get(frame as usize)?;
         // A load and a separate store are enough, because only this CPU holds the popped frame, as in `FrameTable`.
         // Acquire: takes the owner's writes; pairs with `mark_freed`, `exchange_leading`, `step_byte`, `replace_all`.
-        if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
+        if self.config.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
             self.note_popped_twice(slot.zone, frame as u32, Order::PAGE); // a zone spans at most 2^32 frames
             return None;
         }

@@ -48,7 +48,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None;
         }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
-        let left = pageset.block_leeway().after_pop(pages);
+        let left = Leeway::from_word(pageset.block_leeway.load(Relaxed)).after_pop(pages);
         let next = word.wrapping_add(SERVED_STEP);
         let served = next.wrapping_add(head.pop_limit.load(Relaxed)) & SERVED_GUARD;
         let Some(left) = left.filter(|_| len != 0 && served == 0 && !pageset.serves_for_another()) else {
@@ -96,7 +96,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
         let push_limit = head.push_limit.load(Relaxed);
-        let left = pageset.block_leeway().after_push(pages);
+        let left = Leeway::from_word(pageset.block_leeway.load(Relaxed)).after_push(pages);
         let (start, shape) = pagesets.start(cpu);
         let Some(left) = left.filter(|_| {
             len != shape.depth(stack)
@@ -177,12 +177,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<P: Platform> Pageset<P> {
-    /// Returns how many frames may be popped and pushed as blocks without a session; nothing before the first session.
-    #[inline]
-    fn block_leeway(&self) -> Leeway {
-        Leeway::from_word(self.block_leeway.load(Relaxed))
-    }
-
     #[inline]
     fn add_block_frames(&self, kind: PageKind, frames: u64) {
         let cell = &self.block_frames[kind as usize];

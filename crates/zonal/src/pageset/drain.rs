@@ -18,7 +18,7 @@ use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Merged;
-use crate::zone::{CpuInfo, Shortness, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
@@ -114,21 +114,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.state.clear_full_bits_early(self.zone);
     }
 
-    /// Drains the blocks of middle orders, if 2 MiB blocks are scarce.
-    pub(super) fn drain_middles(&self) {
-        if self.zone.is_short(Shortness::HugeBlocks) {
-            for stack in CachedOrders::stacks_downwards().filter(|stack| stack.is_middle()) {
-                // Blocks that may not move now are drained by a later tick.
-                let blocks = self.len(stack).min(self.may_move() >> self.state.cached.order(stack).get());
-                if blocks > 0 {
-                    self.drain_stack(stack, blocks);
-                }
-            }
-        }
-    }
-
     /// Drains one batch, at most `blocks` blocks from the top of `stack`; returns how many frames left the pageset.
-    fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
+    pub(super) fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
         let order = self.state.cached.order(stack);
         let (blocks, merged) = if order == Order::PAGE {
             drain_frames(self.zone, self, blocks)

@@ -69,12 +69,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         guard
     }
 
-    /// Returns how many more single frames were popped than pushed without the lock since it was last held.
-    #[inline]
-    pub(super) fn moved(&self) -> i64 {
-        i64::from(self.word().free_slots()) - self.pageset.settled.load(Relaxed) as i64
-    }
-
     /// Initializes a pageset at its first session; the fast path's pops and pushes bail out until limits are set.
     #[cold]
     fn begin(&self) {

@@ -199,10 +199,13 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 
     /// Makes the next push onto every used pageset of the zone bail out and recompute the pageset's limits.
+    ///
+    /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
     pub(crate) fn let_next_pushes_bail_out(&self) {
         // Pagesets with few frames are included, because their current limits may allow them to grow deep.
-        let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
-        used.for_each(Pageset::let_next_push_bail_out);
+        for pageset in self.pagesets.iter().filter(|pageset| pageset.was_used()) {
+            pageset.head.push_limit.store(PUSH_NONE, Relaxed); // relaxed: a hint
+        }
     }
 }
 
@@ -341,13 +344,6 @@ impl<P: Platform> Pageset<P> {
         let halves = [&self.capacity, &self.block_pages, &self.flags, &self.last_middle];
         halves.into_iter().chain(&self.lens).for_each(|cell| cell.store(0, Relaxed));
         self.head.reset(slots);
-    }
-
-    /// Makes the next push bail out and recompute the limits.
-    ///
-    /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
-    fn let_next_push_bail_out(&self) {
-        self.head.push_limit.store(PUSH_NONE, Relaxed); // relaxed: a hint
     }
 }
 

@@ -38,7 +38,11 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if may_move < order.pages() {
             return self.len(stack);
         }
-        let run_max = self.run_that_counts(spare);
+        // The longest run of allocations that lets a refill grow is a quarter of the CPU's share in the spare frames. If refills
+        // grew regardless of what is left, the last free frames would be in the pagesets of a few CPUs, and the other CPUs
+        // would have to drain them.
+        let cpus = self.state.nodes[self.zone.node].cpus_online().max(1);
+        let run_max = PageCount::new(spare.get() / 4 / u64::from(cpus));
         let may_grow = self.state.shared.owns_blocks() && spare.get() >= u64::from(HOLD_MAX);
         let spare = spare.min(self.refill_most()).min(may_move);
         let size = self.refill_size(order, run_max).min(spare);
@@ -89,15 +93,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         // The result is at least half a word, even if larger blocks fill the pageset. The next free drains these
         // blocks.
         words::refill_most(self.high_now(), self.count()).max(words::HALF_WORD)
-    }
-
-    /// Returns the longest run of allocations that lets a refill grow, with `spare` frames above the watermark.
-    ///
-    /// It is a quarter of the CPU's share in the spare frames. If refills grew regardless of what is left, the last
-    /// free frames would be in the pagesets of a few CPUs, and the other CPUs would have to drain them.
-    fn run_that_counts(&self, spare: PageCount) -> PageCount {
-        let cpus = self.state.nodes[self.zone.node].cpus_online().max(1);
-        PageCount::new(spare.get() / 4 / u64::from(cpus))
     }
 
     fn refill_size(&self, order: Order, run_max: PageCount) -> PageCount {

@@ -104,7 +104,10 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
         let session = PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) };
-        session.account(session.moved() + session.settle_blocks());
+        // How many more single frames were popped than pushed without the lock since it was last held. Relaxed: the guard
+        // orders it.
+        let singles = i64::from(session.word().free_slots()) - session.settled.load(Relaxed) as i64;
+        session.account(singles + session.settle_blocks());
         session
     }
 
@@ -179,7 +182,20 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         // The push that fills the pageset up to `high` drains it. Relaxed: the guard orders it.
         let growth =
             self.high_now().get() as i64 - self.large.load(Relaxed) as i64 + free_slots - capacity - 1;
-        let allowance = self.allowance(growth);
+        let tuning = self.state.shared.tuning();
+        let allowance = match tuning.rule() {
+            _ if self.run.get() != 0 => Allowance::run(self.run.get()),
+            TuningRule::Depth => Allowance::within(self.position().leeway(self.deepest())),
+            TuningRule::Stepwise => Allowance::within(self.stepwise().leeway()),
+            TuningRule::Fixed => Allowance::ALL,
+        };
+        let mut allowance = allowance.with_growth(growth);
+        if tuning.is_past() || self.is_watched() {
+            allowance.pushes = None;
+        } else if tuning.rule() == TuningRule::Depth {
+            // Relaxed: the guard orders it.
+            allowance = allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get());
+        }
         self.set_block_leeway(allowance.blocks);
         let most = allowance.pops.map(|pops| capacity.min(free_slots + pops));
         let least = allowance.pushes.map(|pushes| (free_slots - pushes).max(0));
@@ -190,26 +206,6 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             most.map_or(POP_NONE, |most| pop_limit(most as u32, kinds, served)),
             least.map_or(PUSH_NONE, |least| push_limit(least as u32, kinds)),
         );
-    }
-
-    /// Returns what may happen until the next session to a pageset that may gain `growth` frames.
-    fn allowance(&self, growth: i64) -> Allowance {
-        let tuning = self.state.shared.tuning();
-        let allowance = match tuning.rule() {
-            _ if self.run.get() != 0 => Allowance::run(self.run.get()),
-            TuningRule::Depth => Allowance::within(self.position().leeway(self.deepest())),
-            TuningRule::Stepwise => Allowance::within(self.stepwise().leeway()),
-            TuningRule::Fixed => Allowance::ALL,
-        };
-        let allowance = allowance.with_growth(growth);
-        if tuning.is_past() || self.is_watched() {
-            return Allowance { pushes: None, ..allowance };
-        }
-        if tuning.rule() != TuningRule::Depth {
-            return allowance;
-        }
-        // Relaxed: the guard orders it.
-        allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get())
     }
 }
 

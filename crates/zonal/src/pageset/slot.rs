@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::state::MachineState;
-use crate::pageset::{PagesetGuard, ZonePagesets};
+use crate::pageset::PagesetGuard;
 use crate::platform::pageset_slot::{Head, LockWord, PagesetSlot, PagesetSlots};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId, ZoneKind};
@@ -63,12 +63,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut slot = |at: usize| {
             let (cpu, zone) = (each_cpu.next()?, at % of_each);
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
-            let slot = slot_for(&self.zones[zone], &self.pagesets[zone], cpu);
+            let (zone, pagesets) = (&self.zones[zone], &self.pagesets[zone]);
+            let (slots, shape) = pagesets.stacks(cpu);
+            let slots = &slots[..shape.capacity().get() as usize];
+            let slot = PagesetSlot {
+                head: &pagesets.of(cpu).head,
+                slots_at: slots.as_ptr().expose_provenance(),
+                slots,
+                states: zone.frames.states_and_holders(),
+                base: zone.base,
+                zone: zone.id,
+                node: zone.node_id,
+                kind: zone.kind,
+                is_own: zone.is_own(cpu),
+            };
             if start == Start::New {
-                debug_assert!(
-                    !self.pagesets[zone].of(cpu).was_used(),
-                    "a session has set the head up already"
-                );
+                debug_assert!(!pagesets.of(cpu).was_used(), "a session has set the head up already");
                 slot.head.prepare(slot.slots.len() as u32);
             }
             Some(slot).filter(|_| self.is_plain()) // hardening and faults require more work for every frame
@@ -110,18 +120,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
     }
 
-    /// Returns the slot of a CPU for `zone`, which is not its preferred zone, whether the CPU uses it or not.
-    ///
-    /// While a CPU is served elsewhere, a frame of its preferred zone must make it use that zone's pageset again. Such
-    /// frames therefore take the lock.
-    #[inline]
-    pub(crate) fn slot_beside(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
-        if self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index()) {
-            return None;
-        }
-        self.slots.at(cpu.index, zone.id)
-    }
-
     /// Whether a CPU pops and pushes single frames through its pageset of `zone`.
     #[inline]
     pub(crate) fn uses(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> bool {
@@ -146,37 +144,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Calls [`Self::recall_cpus`] for all nodes.
-    pub(crate) fn recall_all_cpus(&self) {
-        (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
-    }
-
     /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if one of them may use another
     /// zone's pageset.
-    pub(super) fn recall_cpus(&self, place: usize) {
+    pub(crate) fn recall_cpus(&self, place: usize) {
         if self.nodes[place].end_served_elsewhere() {
             let cpus = self.local_cpus().filter(|cpu| usize::from(cpu.node) == place);
             cpus.for_each(|&cpu| self.serve_from_preferred(cpu));
         }
-    }
-}
-
-fn slot_for<'m, P: Platform>(
-    zone: &Zone<'m, P>,
-    pagesets: &ZonePagesets<'m, P>,
-    cpu: CpuInfo,
-) -> PagesetSlot<'m, P> {
-    let (slots, shape) = pagesets.stacks(cpu);
-    let slots = &slots[..shape.capacity().get() as usize];
-    PagesetSlot {
-        head: &pagesets.of(cpu).head,
-        slots_at: slots.as_ptr().expose_provenance(),
-        slots,
-        states: zone.frames.states_and_holders(),
-        base: zone.base,
-        zone: zone.id,
-        node: zone.node_id,
-        kind: zone.kind,
-        is_own: zone.is_own(cpu),
     }
 }

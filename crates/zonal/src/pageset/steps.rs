@@ -35,7 +35,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         is_beside: bool,
     ) -> Option<Popped> {
         let (head, step) = (slot.head, POP_STEPS[kind as usize]);
-        if !slot.needs_only_a_fold(step) || !self.platform.cpu_local().lock(cpu.id, head) {
+        // Only a counter can make a pop fail if the stack has a frame and the limit of free slots allows a pop.
+        // Relaxed: may be stale.
+        let (word, limit) = (head.word.load(Relaxed), head.pop_limit.load(Relaxed));
+        if top_of(word) >= slot.slots.len()
+            || word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD != 0
+            || !self.platform.cpu_local().lock(cpu.id, head)
+        {
             return None;
         }
         let word = head.word.load(Relaxed);
@@ -58,7 +64,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(always)]
     pub(crate) fn fold_and_push(&self, cpu: CpuInfo, slot: &PagesetSlot<'m, P>, block: FreedBlock) -> bool {
         let (head, step) = (slot.head, PUSH_STEPS[block.kind as usize]);
-        if !slot.needs_only_a_fold_to_push(step)
+        // Only a counter can make a push fail if the limit of free slots allows a push. Relaxed: may be stale.
+        let (word, limit) = (head.word.load(Relaxed), head.push_limit.load(Relaxed));
+        if limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD != 0
             || self.deferred[cpu.index as usize].has_blocks()
             || !self.platform.cpu_local().lock(cpu.id, head)
         {

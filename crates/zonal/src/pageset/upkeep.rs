@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::served::fold_interleave_hits;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
+use crate::pageset::{CLOSED, CachedOrders, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::{
@@ -18,14 +18,22 @@ use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Performs the periodic maintenance of a pageset.
+    /// Performs the periodic maintenance of a pageset. Accesses are relaxed, because the guard orders them.
     fn tick(&self) {
         if self.state.process != 0 {
             // Another process may have changed the limits; it changes the pagesets of its own CPUs only.
             self.set_high(self.high_limits().clamp(self.high()));
         }
-        let mut surplus = self.idle_surplus();
-        match self.state.shared.tuning().rule() {
+        let tuning = self.state.shared.tuning();
+        let was_used = self.seen.load(Relaxed) != seen(self);
+        let before = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8);
+        let idle = if was_used { IdleTicks::default() } else { before.after_tick() };
+        self.idle_ticks.store(u64::from(idle.get()), Relaxed);
+        let locality = self.zone.locality(self.cpu);
+        let keeps = tuning.is_past() && locality == CpuLocality::Local;
+        let mut surplus =
+            if keeps { PageCount::ZERO } else { idle.surplus(locality, self.count(), self.high_limits()) };
+        match tuning.rule() {
             // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
             TuningRule::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED),
             TuningRule::Stepwise => {
@@ -38,9 +46,23 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if surplus != PageCount::ZERO {
             self.drain(StackId::PAGES, surplus.min(self.count()));
         }
-        self.drain_middles();
+        if self.zone.is_short(Shortness::HugeBlocks) {
+            for stack in CachedOrders::stacks_downwards().filter(|stack| stack.is_middle()) {
+                // Blocks that may not move now are drained by a later tick.
+                let blocks = self.len(stack).min(self.may_move() >> self.state.cached.order(stack).get());
+                if blocks > 0 {
+                    self.drain_stack(stack, blocks);
+                }
+            }
+        }
         self.note_block(0);
-        if self.is_fold_due() {
+        let interval = self.state.shared.number(Setting::StatInterval) * SECOND_NS;
+        let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
+        // A fold is due after an interval, rounded to the nearest tick. It is due on every tick if the interval is at most a
+        // second, even if the clock has stopped. It is also due after the clock was set back.
+        if interval <= SECOND_NS
+            || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
+        {
             self.fold();
         }
         self.note_seen();
@@ -58,28 +80,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             self.set_high(self.close_period(now, self.high_limits()));
             self.clear_flag(WATCHED);
         }
-    }
-
-    /// Returns how many frames to drain because the pageset was not used for some ticks.
-    fn idle_surplus(&self) -> PageCount {
-        let was_used = self.seen.load(Relaxed) != seen(self);
-        let before = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8);
-        let idle = if was_used { IdleTicks::default() } else { before.after_tick() };
-        self.idle_ticks.store(u64::from(idle.get()), Relaxed);
-        let locality = self.zone.locality(self.cpu);
-        let keeps = self.state.shared.tuning().is_past() && locality == CpuLocality::Local;
-        if keeps { PageCount::ZERO } else { idle.surplus(locality, self.count(), self.high_limits()) }
-    }
-
-    /// Whether the last fold of the pageset was at least one interval ago, rounded to the nearest tick.
-    fn is_fold_due(&self) -> bool {
-        let interval = self.state.shared.number(Setting::StatInterval) * SECOND_NS;
-        // Relaxed: the guard orders it.
-        let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
-        // A fold is due on every tick if the interval is at most a second, even if the clock has stopped. It is also
-        // due after the clock was set back.
-        interval <= SECOND_NS
-            || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
     }
 
     /// Moves the pageset's counter differences to the totals.
@@ -109,7 +109,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn tick_pagesets_of(&self, cpu: CpuInfo) {
         self.finish_frees(cpu);
         let (now, tuning) = (self.platform.now(), self.shared.tuning());
-        let marks = self.lists.full(usize::from(cpu.node));
+        let marks = &self.lists.lists[usize::from(cpu.node)].full;
         if self.is_served_elsewhere(cpu) && marks.is_stale(now) {
             self.serve_from_preferred(cpu);
         }

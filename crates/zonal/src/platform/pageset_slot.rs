@@ -11,9 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{
-    FREE_SLOTS_GUARD, GUARDS, POP_NONE, PUSH_NONE, PagesetWord, Step, top_of,
-};
+use crate::platform::pageset_word::{GUARDS, POP_NONE, PUSH_NONE, PagesetWord, Step, top_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
@@ -121,7 +119,7 @@ all_zero! {
         /// `(push_limit - next) & lock_word != 0`.
         pub push_limit: u64,
         /// Remote-lock flag: 1 while another CPU attempts to lock the head.
-        remote_lock: u32,
+        pub(super) remote_lock: u32,
         /// 1 + index of the preferred zone for which the pageset serves blocks (`pageset/served.rs`); 0 if its own zone
         /// is preferred, and `u32::MAX` if the preferred zone is on the same node.
         pub(crate) serves_for: u32,
@@ -132,11 +130,6 @@ all_zero! {
 }
 
 impl<P: Platform> Head<P> {
-    /// Returns the remote-lock flag: 1 while another CPU attempts to lock the head.
-    pub(super) const fn remote_lock(&self) -> &P::U32 {
-        &self.remote_lock
-    }
-
     /// Unlocks a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
@@ -242,24 +235,6 @@ impl<P: Platform> PagesetSlot<'_, P> {
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
         top_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
-    }
-
-    /// Whether the stack has a frame, and the limit of free slots allows a pop, so that only a counter can make a pop
-    /// fail; the result may be stale.
-    #[inline]
-    pub(crate) fn needs_only_a_fold(&self, step: Step) -> bool {
-        // Relaxed: may be stale.
-        let (word, limit) = (self.head.word.load(Relaxed), self.head.pop_limit.load(Relaxed));
-        top_of(word) < self.slots.len()
-            && word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD == 0
-    }
-
-    /// Whether the limit of free slots allows a push, so that only a counter can make a push fail; the result may be stale.
-    #[inline]
-    pub(crate) fn needs_only_a_fold_to_push(&self, step: Step) -> bool {
-        // Relaxed: may be stale.
-        let (word, limit) = (self.head.word.load(Relaxed), self.head.push_limit.load(Relaxed));
-        limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD == 0
     }
 
     /// Whether the pageset's zone is the preferred zone of its CPU; the result may be stale.

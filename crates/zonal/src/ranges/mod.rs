@@ -202,7 +202,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// allocated, retires these, frees the others and returns `false`.
     pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        let checks =
+            self.config.hardening.poison.is_some() || self.config.invalid_free == InvalidFree::Checked;
         if checks && !self.are_unused(zone, run, kind) {
             return false;
         }

@@ -126,11 +126,6 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         self.current.load(Acquire) // Acquire: takes the copies of this version; pairs with `Zonelists::rebuild`.
     }
 
-    /// Returns the full bits of a node's list.
-    pub(crate) const fn full(&self, node: usize) -> &'m FullBits<'m, P> {
-        &self.lists[node].full
-    }
-
     /// Replaces all lists by what `write` writes to each node's idle copy, and wipes their full bits, because positions in the
     /// lists have changed.
     ///
