@@ -11,7 +11,6 @@ use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
-use crate::pageset::slot::Start;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
@@ -65,7 +64,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         config: &Config,
         supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
     ) -> Result<Self, ConfigError> {
-        Self::build(platform, machine, config, supply, Start::New)
+        Self::build(platform, machine, config, supply, true)
     }
 
     /// Joins an allocator that another process has created with the same machine and configuration.
@@ -82,7 +81,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         config: &Config,
         supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
     ) -> Result<Self, ConfigError> {
-        Self::build(platform, machine, config, supply, Start::Join)
+        Self::build(platform, machine, config, supply, false)
     }
 
     fn build(
@@ -90,7 +89,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         machine: &Machine<'_>,
         config: &Config,
         mut supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
-        start: Start,
+        is_new: bool,
     ) -> Result<Self, ConfigError> {
         let layout = Layout::new(machine, config)?;
         let cpus = machine.nodes().iter().map(|node| node.cpus.len()).sum();
@@ -139,7 +138,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
                 pagesets: pagesets.finish(),
                 slots: PagesetSlots::NONE,
-                nearest: NearestZones::NONE,
+                nearest: NearestZones::build(&mut local_arena, cpus, layout.node_ids()),
                 cpus: local.cpus,
                 cpus_online,
                 cached: layout.cached_orders(),
@@ -153,12 +152,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 metadata_bytes,
             },
         };
-        match start {
-            Start::New => allocator.state.bring_online(machine, config)?,
-            Start::Join => allocator.begin_process(),
+        if is_new {
+            allocator.state.bring_online(machine, config)?;
+        } else {
+            allocator.begin_process();
         }
-        allocator.state.make_slots(&mut local_arena, null_slot, start);
-        allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
+        allocator.state.make_slots(&mut local_arena, null_slot, is_new);
         Ok(allocator)
     }
 

@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::deferred::DeferredFrees;
-use crate::pageset::slot::measure_slots;
+use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, HOLD_MAX, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
@@ -145,8 +145,8 @@ impl<'a> Layout<'a> {
         measure.add::<Node<'_, P>>(nodes);
         measure.add::<Zonelist<'_, P>>(nodes);
         measure.add::<ZonePagesets<'_, P>>(zones);
-        measure_slots::<P>(&mut measure, self.machine.cpu_ids(), self.cpus(), zones);
         NearestZones::<P>::measure(&mut measure, self.cpus(), self.node_ids());
+        MachineState::<P>::measure_slots(&mut measure, self.machine.cpu_ids(), self.cpus(), zones);
         measure.total()
     }
 

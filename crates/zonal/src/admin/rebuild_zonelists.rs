@@ -62,7 +62,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         });
         // In this order: a request that holds another zone's pageset may make its CPU use it meanwhile. The CPU then returns here,
         // or later, because the pageset is marked as serving for another zone. A session that marks its pageset later finds
-        // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::check_serving`).
+        // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::update_limits`).
         self.end_serving_for_others();
         self.local_cpus().for_each(|&cpu| self.serve_from_preferred(cpu));
     }

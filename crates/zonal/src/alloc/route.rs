@@ -236,8 +236,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None;
         }
         let form = self.past_scan();
-        let class = || ScanClass::of(order, Watermark::Low, urgency, limit);
-        let class = form.map_or_else(class, |form| ScanClass::past(form, limit));
+        let class = ScanClass::of(form, order, Watermark::Low, urgency, limit);
         let full = &self.lists.lists[usize::from(cpu.node)].full;
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         // Relaxed: full bits are hints.

@@ -206,8 +206,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             None => !state.has_fallback() || context.strict || context.urgency == Urgency::Reserve,
         };
         let is_used = !off || (form.is_some() && nodes > 1);
-        let class = || ScanClass::of(context.order, watermark, context.urgency, context.limit);
-        let class = form.map_or_else(class, |form| ScanClass::past(form, context.limit));
+        let class = ScanClass::of(form, context.order, watermark, context.urgency, context.limit);
         let full = &state.lists.lists[context.target].full;
         let filter = context.nodes().map(|nodes| (nodes, context.nodes, listed));
         Self {

@@ -6,8 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::{Pageset, PagesetGuard};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::HighLimits;
-use crate::rules::pageset_tuning::depth::{DepthState, Depths, PERIOD_NS, ns_apart};
+use crate::rules::pageset_tuning::{DepthState, Depths, HighLimits};
 use crate::units::{Moment, PageCount};
 
 // The cells of a `DepthState` are protected by the pageset's lock. They are zero at first.
@@ -34,14 +33,14 @@ impl<P: Platform> Pageset<P> {
         Depths::from_word(self.deepest.load(Relaxed))
     }
 
-    /// Returns the age of the period in nanoseconds, which may be out of date.
-    pub(super) fn period_age(&self, now: Moment) -> u64 {
-        ns_apart(Moment::from_ns(self.period_start.load(Relaxed)), now)
+    /// Returns the start of the period, which may be out of date.
+    pub(super) fn period_start(&self) -> Moment {
+        Moment::from_ns(self.period_start.load(Relaxed))
     }
 
     /// Whether the period is over; the answer may be out of date.
     pub(super) fn is_period_over(&self, now: Moment) -> bool {
-        self.period_age(now) > PERIOD_NS
+        DepthState::is_period_over(self.period_start(), now)
     }
 }
 
@@ -77,7 +76,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
             position: self.position(),
             deepest: self.deepest(),
             average: Depths::from_word(self.average.load(Relaxed)),
-            start: Moment::from_ns(self.period_start.load(Relaxed)),
+            start: self.period_start(),
         }
     }
 

@@ -16,7 +16,7 @@ mod high;
 mod refill;
 mod served;
 pub(crate) mod session;
-pub(crate) mod slot;
+mod slot;
 mod stacks;
 pub(crate) mod state;
 mod steps;
@@ -28,7 +28,7 @@ use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::{PUSH_NONE, PagesetWord};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::depth::WATCH_NS;
+use crate::rules::pageset_tuning::DepthState;
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
 pub(crate) use guard::PagesetGuard;
@@ -319,7 +319,7 @@ impl<P: Platform> Pageset<P> {
 
     /// Whether each free should now check for the end of the period; the answer may be out of date.
     fn is_watch_due(&self, now: Moment) -> bool {
-        !self.is_watched() && self.period_age(now) > WATCH_NS
+        !self.is_watched() && DepthState::is_period_nearly_over(self.period_start(), now)
     }
 
     /// Whether each free checks whether the period of the depth rule is over.

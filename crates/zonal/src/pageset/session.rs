@@ -9,6 +9,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::served::OWN_ZONE;
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
@@ -171,9 +172,13 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
-        // Relaxed: the guard orders it.
-        if self.head.serves_for.load(Relaxed) != 0 {
-            self.check_serving();
+        let preferred = || self.state.nodes[usize::from(self.cpu.node)].preferred_zone();
+        // A pageset serves for its own zone again when that is the preferred zone, or the CPU uses another pageset. Relaxed: the
+        // guard orders it.
+        if self.head.serves_for.load(Relaxed) != OWN_ZONE
+            && (preferred() == Some(self.zone.id.index()) || !self.state.uses(self.zone, self.cpu))
+        {
+            self.set_serves_for(OWN_ZONE);
         }
         if self.is_closed() || !(self.state.uses(self.zone, self.cpu) || self.may_bypass_slot()) {
             return self.always_bail_out();

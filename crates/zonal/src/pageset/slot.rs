@@ -9,8 +9,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Arena, Measure};
-use crate::pageset::state::MachineState;
 use crate::pageset::PagesetGuard;
+use crate::pageset::state::MachineState;
 use crate::platform::pageset_slot::{Head, LockWord, PagesetSlot, PagesetSlots};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId, ZoneKind};
@@ -25,24 +25,17 @@ const fn slots_of_each(cpus: usize, zones: usize) -> usize {
     if cpus.saturating_mul(zones) <= SLOTS_MAX { zones } else { 1 }
 }
 
-/// Whether an allocator begins, or a further process joins it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Start {
-    New,
-    Join,
-}
-
-/// Adds the size of the slots that [`MachineState::make_slots`] allocates.
-pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpu_ids: usize, cpus: usize, zones: usize) {
-    measure.add::<P::U64>(cpu_ids.max(1));
-    measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
-}
-
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Creates the slots of all CPUs.
+    /// Adds the size of the slots that [`Self::make_slots`] allocates.
+    pub(crate) fn measure_slots(measure: &mut Measure, cpu_ids: usize, cpus: usize, zones: usize) {
+        measure.add::<P::U64>(cpu_ids.max(1));
+        measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
+    }
+
+    /// Creates the slots of all CPUs, and opens their heads if the allocator is new, rather than joined by a further process.
     ///
     /// CPU ids that the machine does not have use `null_slot`. All CPUs use it if hardening or fault injection requires more work for every frame than a check of its state.
-    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, start: Start) {
+    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, is_new: bool) {
         null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: the allocator is not shared yet
         let null_slot = PagesetSlot {
             head: null_slot,
@@ -77,7 +70,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 kind: zone.kind,
                 is_own: zone.is_own(cpu),
             };
-            if start == Start::New {
+            if is_new {
                 debug_assert!(!pagesets.of(cpu).was_used(), "a session has set the head up already");
                 slot.head.prepare(slot.slots.len() as u32);
             }

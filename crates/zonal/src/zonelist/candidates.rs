@@ -101,9 +101,9 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
                 }
                 if open != 0 {
                     let position = word * 64 + open.trailing_zeros() as usize;
-                    let zone = self.list.entry(position).zone();
+                    let (zone, _) = self.list.entry(position);
                     self.list.check()?;
-                    return Ok(Some((position, zone)));
+                    return Ok(Some((position, ZoneId::from_index(zone))));
                 }
             }
             (word, open) = (word + 1, u64::MAX);

@@ -39,14 +39,20 @@ pub(crate) struct ScanClass {
 }
 
 impl ScanClass {
-    /// Returns the class of all scans in a past form, or of those with this zone limit if the form separates limits.
-    pub(crate) fn past(form: &dyn ScanForm, limit: ZoneKind) -> Self {
-        let limit = if form.separates_limits() { limit.index() } else { ZoneKind::COUNT - 1 };
-        Self { order_class: ORDER_CLASSES - 1, watermark: Watermark::Low, urgency: 0, limit, is_alone: true }
-    }
-
-    /// Returns the class of a scan.
-    pub(crate) fn of(order: Order, watermark: Watermark, urgency: Urgency, limit: ZoneKind) -> Self {
+    /// Returns the class of a scan. In a past form, all scans have one, or those with the same zone limit if the form
+    /// separates limits.
+    pub(crate) fn of(
+        form: Option<&dyn ScanForm>,
+        order: Order,
+        watermark: Watermark,
+        urgency: Urgency,
+        limit: ZoneKind,
+    ) -> Self {
+        if let Some(form) = form {
+            let (order_class, watermark) = (ORDER_CLASSES - 1, Watermark::Low);
+            let limit = if form.separates_limits() { limit.index() } else { ZoneKind::COUNT - 1 };
+            return Self { order_class, watermark, urgency: 0, limit, is_alone: true };
+        }
         let urgency = (urgency as usize).min(URGENCIES - 1);
         let (order_class, limit) = (OrderClasses::class_of(order), limit.index());
         Self { order_class, watermark, urgency, limit, is_alone: false }

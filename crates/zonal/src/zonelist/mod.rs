@@ -10,7 +10,6 @@ pub(crate) mod candidates;
 pub(crate) mod full_cache;
 pub(crate) mod nearest_zones;
 
-use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
@@ -36,41 +35,18 @@ pub(crate) struct Zonelist<'m, P: Platform> {
 }
 
 pub(crate) struct ListCopy<'m, P: Platform> {
-    /// `[0]` = length, then an [`Entry`] for each position.
+    /// `[0]` = length, then the zone and the node at each position, as [`halves`].
     pub(crate) entries: &'m [P::U32],
-    /// The positions of each node's zones by node id, as [`Stretch`].
+    /// The stretch of each node's zones by node id: the first position and the count, as [`halves`]. All bits are 0 for a node
+    /// that is not listed.
     pub(crate) nodes: &'m [P::U32],
     /// A bitmap for each zone limit except the highest, with the positions of the zones that are within the limit.
     pub(crate) within: [&'m [P::U64]; LIMITS],
 }
 
-/// The entry at a position: a zone and its node.
-#[derive(Clone, Copy)]
-struct Entry(u32);
-
-impl Entry {
-    const NODE_SHIFT: u32 = 16;
-
-    const fn zone(self) -> ZoneId {
-        ZoneId::from_index(self.0 as usize % (1 << Self::NODE_SHIFT))
-    }
-
-    const fn node(self) -> NodeId {
-        NodeId::from_index((self.0 >> Self::NODE_SHIFT) as usize)
-    }
-}
-
-/// The positions of a node's zones, as the first position and the count; all bits are 0 for a node that is not listed.
-#[derive(Clone, Copy)]
-struct Stretch(u32);
-
-impl Stretch {
-    const COUNT_SHIFT: u32 = 16;
-
-    fn positions(self) -> Range<usize> {
-        let first = self.0 as usize % (1 << Self::COUNT_SHIFT);
-        first..first + (self.0 >> Self::COUNT_SHIFT) as usize
-    }
+/// Returns the halves of a cell: of an entry, the zone and its node; of a stretch, the first position and the count.
+const fn halves(cell: u32) -> (usize, usize) {
+    (cell as usize & 0xffff, (cell >> 16) as usize)
 }
 
 copy_view!(Zonelist, ListCopy);
@@ -152,12 +128,12 @@ impl<P: Platform> ListCopy<'_, P> {
         self.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
         let (mut len, mut last_node, mut stretch) = (0, None, 0);
         for (position, (zone, node, kind)) in zones.enumerate() {
-            let entry = zone.index() as u32 | (node.index() as u32) << Entry::NODE_SHIFT;
+            let entry = zone.index() as u32 | (node.index() as u32) << 16;
             self.entries[position + 1].store(entry, Release); // Release: as above.
             if last_node != Some(node) {
                 (last_node, stretch) = (Some(node), position as u32);
             }
-            stretch += 1 << Stretch::COUNT_SHIFT;
+            stretch += 1 << 16;
             self.nodes[node.index()].store(stretch, Release); // Release: as above.
             for within in self.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
@@ -197,7 +173,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
     /// The result is valid only if a later [`Self::check`] succeeds.
     #[inline]
     pub(crate) fn node_at(&self, position: usize) -> NodeId {
-        self.entry(position).node()
+        NodeId::from_index(self.entry(position).1)
     }
 
     /// Returns a mask of the positions in word `word` whose zones are within `limit`; `len` is the length of the list.
@@ -224,7 +200,8 @@ impl<P: Platform> ListReader<'_, '_, P> {
                     break;
                 };
                 // Acquire: takes `begun`; pairs with `ListCopy::write`.
-                for position in Stretch(node.load(Acquire)).positions() {
+                let (first, count) = halves(node.load(Acquire));
+                for position in first..first + count {
                     if position / 64 != at {
                         bitmap[at] |= bits;
                         (at, bits) = (position / 64, 0);
@@ -240,17 +217,18 @@ impl<P: Platform> ListReader<'_, '_, P> {
     /// Returns the position of a zone on `node`, or `None` if it is not listed.
     pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
         // Acquire: takes `begun`; pairs with `ListCopy::write`.
-        let stretch = Stretch(self.list.nodes[node.index()].load(Acquire));
-        let position = stretch.positions().find(|&position| self.entry(position).zone() == zone);
+        let (first, count) = halves(self.list.nodes[node.index()].load(Acquire));
+        let position = (first..first + count).find(|&position| self.entry(position).0 == zone.index());
         self.check()?;
         Ok(position)
     }
 
-    /// Returns the entry at `position`, which must be within the list; valid only if a later [`Self::check`] succeeds.
+    /// Returns the indices of the zone and the node at `position`, which must be within the list; valid only if a later
+    /// [`Self::check`] succeeds.
     #[inline]
-    fn entry(&self, position: usize) -> Entry {
+    fn entry(&self, position: usize) -> (usize, usize) {
         // Acquire: takes `begun`; pairs with `ListCopy::write`.
-        Entry(self.list.entries[position + 1].load(Acquire))
+        halves(self.list.entries[position + 1].load(Acquire))
     }
 
     /// Fails if a second rebuild has begun since this reader was created, because it may have overwritten the data

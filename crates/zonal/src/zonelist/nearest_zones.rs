@@ -9,7 +9,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
-use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{ZoneId, ZoneKind};
 use crate::zonelist::candidates::AllowedNodes;
@@ -30,12 +29,7 @@ pub(crate) struct NearestZones<'m, P: Platform> {
     words: usize,
 }
 
-copy_view!(NearestZones);
-
 impl<'m, P: Platform> NearestZones<'m, P> {
-    /// The value before the records are built.
-    pub(crate) const NONE: Self = Self { cells: &[], words: 0 };
-
     /// Adds the size of the records for `cpus` CPUs and node ids below `node_ids`.
     pub(crate) fn measure(measure: &mut Measure, cpus: usize, node_ids: usize) {
         measure.add::<P::U64>(cpus * Self::stride(node_ids.div_ceil(64)));
@@ -144,7 +138,7 @@ mod tests {
         let rounds = if cfg!(miri) { 20 } else { 20_000 };
         let cells: [AtomicU64; NearestZones::<Native>::stride(WORDS)] =
             core::array::from_fn(|_| AtomicU64::new(0));
-        let nearest = NearestZones::<Native> { cells: &cells, words: WORDS };
+        let nearest = &NearestZones::<Native> { cells: &cells, words: WORDS };
         // The nodes of a set follow from its zone.
         let set = |zone: usize| -> NodeMask {
             (0..WORDS).map(|word| NodeId::from_index(64 * word + (zone + word) % 64)).collect()

@@ -165,7 +165,7 @@ impl StepwiseState {
         if order == Order::PAGE && wanted < below_high {
             self.refill_shift = (self.refill_shift + 1).min(SHIFT_MAX);
         }
-        Resize { size: at_least_one(wanted.min(below_high)), high }
+        Resize { size: wanted.min(below_high).max(PageCount::new(1)), high }
     }
 
     /// Returns the number of frames to move to the zone when the count reaches the [drain
@@ -183,7 +183,7 @@ impl StepwiseState {
             PageCount::new(1)
         } else {
             // If the count is below `high`, the count bounds the drain instead of `high`.
-            at_least_one(freed.max(batch).min(high.min(count).saturating_minus(batch)))
+            freed.max(batch).min(high.min(count).saturating_minus(batch)).max(PageCount::new(1))
         };
         Resize { size, high: limits.clamp(next) }
     }
@@ -195,10 +195,6 @@ impl StepwiseState {
     pub(crate) const fn word(self) -> u64 {
         self.refill_shift as u64 | (self.free_count as u64) << 32
     }
-}
-
-fn at_least_one(size: PageCount) -> PageCount {
-    size.max(PageCount::new(1))
 }
 
 #[cfg(test)]
