@@ -137,7 +137,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 nodes: nodes.finish(),
                 lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
                 pagesets: pagesets.finish(),
-                slots: PagesetSlots::NONE,
+                slots: PagesetSlots::new(&[], &[], 0, 0),
                 nearest: NearestZones::build(&mut local_arena, cpus, layout.node_ids()),
                 cpus: local.cpus,
                 cpus_online,

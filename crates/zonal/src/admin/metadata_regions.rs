@@ -58,13 +58,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if views {
             return Some(Part::Views);
         }
-        let current = index(slots.current, address).map(|at| Part::CurrentSlot(cpu(at)));
+        let current = index(slots.current(), address).map(|at| Part::CurrentSlot(cpu(at)));
         let nearest = || {
             let at = index(self.nearest.cells, address)?;
             self.cpu_at(self.nearest.cpu_of(at)).map(Part::NearestZone)
         };
         current.or_else(nearest).or_else(|| {
-            let at = index(&slots.table[1..], address)?;
+            let at = index(&slots.table()[1..], address)?;
             self.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
         })
     }
@@ -286,13 +286,13 @@ mod tests {
                 is(at(&slots[0]), &std::format!("zone {} slots of CPU {cpu}", zone.id));
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
-            is(at(&allocator.state.slots.current[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
+            is(at(&allocator.state.slots.current()[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
             let deferred = &allocator.state.deferred[info.index as usize];
             is(at(deferred) + size_of_val(deferred) - 1, &std::format!("deferred frees of CPU {cpu}"));
             let nearest = &allocator.state.nearest.cells[8 * info.index as usize + 7];
             is(at(nearest), &std::format!("nearest zone of CPU {cpu}"));
             is(
-                at(&allocator.state.slots.table[1 + 4 * info.index as usize + 3]),
+                at(&allocator.state.slots.table()[1 + 4 * info.index as usize + 3]),
                 &std::format!("pageset slots of CPU {cpu}"),
             );
         }

@@ -188,16 +188,4 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn block_frames(&self, kind: PageKind) -> i64 {
         self.block_frames[kind as usize].load(Relaxed) as i64
     }
-
-    /// Returns how many frames were popped as blocks since the depth rule last accounted for them; the number is negative if
-    /// more were pushed. The caller accounts for them.
-    #[inline]
-    pub(super) fn settle_blocks(&self) -> i64 {
-        let (now, before) = (self.block_leeway.load(Relaxed), self.block_leeway_settled.load(Relaxed));
-        if now == before {
-            return 0;
-        }
-        self.block_leeway_settled.store(now, Relaxed);
-        i64::from(Leeway::from_word(before).pops) - i64::from(Leeway::from_word(now).pops)
-    }
 }

@@ -5,8 +5,7 @@
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::guard::AREA_HOLD_MAX;
-use crate::pageset::high::zone_level;
-use crate::pageset::session::PagesetSession;
+use crate::pageset::session::{PagesetSession, zone_level};
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::Platform;

@@ -78,7 +78,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.capacity.store(capacity, Release);
         self.pageset.settled.store(u64::from(capacity), Relaxed);
         self.always_bail_out();
-        self.set_flag(USED);
+        self.set_flag(USED, true);
     }
 
     /// Returns the word.
@@ -243,14 +243,10 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.flags.load(Relaxed) & CLOSED != 0
     }
 
-    /// Sets `CLOSED`, `WATCHED` or `USED`.
-    pub(super) fn set_flag(&self, flag: u32) {
-        self.pageset.flags.store(self.pageset.flags.load(Relaxed) | flag, Relaxed);
-    }
-
-    /// Clears a flag.
-    pub(super) fn clear_flag(&self, flag: u32) {
-        self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
+    /// Sets or clears `CLOSED`, `WATCHED` or `USED`.
+    pub(super) fn set_flag(&self, flag: u32, is_set: bool) {
+        let others = self.pageset.flags.load(Relaxed) & !flag;
+        self.pageset.flags.store(if is_set { others | flag } else { others }, Relaxed);
     }
 
     /// Adds `amount` to a counter of the pageset.

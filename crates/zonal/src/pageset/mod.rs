@@ -12,7 +12,6 @@ mod depth_cells;
 mod drain;
 mod full_zones;
 mod guard;
-mod high;
 mod refill;
 mod served;
 pub(crate) mod session;

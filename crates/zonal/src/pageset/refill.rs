@@ -9,8 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::word_batch::WordBatch;
 use crate::pageset::guard::AREA_HOLD_MAX;
-use crate::pageset::high::zone_level;
-use crate::pageset::session::PagesetSession;
+use crate::pageset::session::{PagesetSession, zone_level};
 use crate::pageset::{HOLD_MAX, StackId};
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};

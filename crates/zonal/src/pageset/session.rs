@@ -3,7 +3,8 @@
 //! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
 //! out. The limits follow from the ends of the stack, the thresholds of counter differences (M4 in the README), and the
 //! allowance of the tuning rule (M2), which accounts for all these steps at the next session. Steps of larger blocks
-//! (`pageset/block_steps.rs`) have a part of the allowance. Related files: `rules/pageset_tuning/allowance.rs` computes it,
+//! (`pageset/block_steps.rs`) have a part of the allowance. A push that fills the pageset up to `pageset.high` takes the lock,
+//! too: conditions lower the zone's limits of this value temporarily. Related files: `rules/pageset_tuning/allowance.rs` computes it,
 //! `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
@@ -16,10 +17,12 @@ use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, pop_limit, push_limit};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
-use crate::rules::pageset_tuning::{Allowance, TuningRule};
-use crate::units::Order;
+use crate::rules::pageset_tuning::{
+    Allowance, CpuLocality, HighLimits, Leeway, PagesetFigures, TuningRule, ZoneLevel, words,
+};
+use crate::units::{Order, PageCount};
 use crate::zone::counters::CpuGuard;
-use crate::zone::{CpuInfo, Zone};
+use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// One pageset of a zone, locked until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
@@ -105,10 +108,16 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
         let session = PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) };
-        // How many more single frames were popped than pushed without the lock since it was last held. Relaxed: the guard
-        // orders it.
+        // How many more frames were popped than pushed since the lock was last held, one by one without it, and as blocks.
+        // Relaxed: the guard orders it.
         let singles = i64::from(session.word().free_slots()) - session.settled.load(Relaxed) as i64;
-        session.account(singles + session.settle_blocks());
+        let (now, before) = (session.block_leeway.load(Relaxed), session.block_leeway_settled.load(Relaxed));
+        let mut blocks = 0;
+        if now != before {
+            session.block_leeway_settled.store(now, Relaxed);
+            blocks = i64::from(Leeway::from_word(before).pops) - i64::from(Leeway::from_word(now).pops);
+        }
+        session.account(singles + blocks);
         session
     }
 
@@ -212,6 +221,72 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             least.map_or(PUSH_NONE, |least| push_limit(least as u32, kinds)),
         );
     }
+}
+
+impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+    /// Returns the figures on which tuning is based.
+    pub(super) fn figures(&self) -> PagesetFigures {
+        let limits = self.high_limits();
+        PagesetFigures { count: self.count(), high: self.high(), batch: self.zone_limits().batch, limits }
+    }
+
+    /// Returns the limits within which tuning may set `pageset.high` now.
+    ///
+    /// These are normally the zone's limits. The lower limit also serves as the upper limit while large blocks are
+    /// scarce, except under a past form, or when tuning is off.
+    pub(super) fn high_limits(&self) -> HighLimits {
+        let limits = self.zone_limits();
+        let limits = HighLimits::new(limits.high_min, limits.high_max);
+        let tuning = self.state.shared.tuning();
+        let may_rise = tuning.is_past() || !self.zone.is_short(Shortness::HugeBlocks);
+        if tuning.rule() == TuningRule::Fixed || !may_rise { limits.held_at_min() } else { limits }
+    }
+
+    /// Sets `high` to its lower limit if it has not been set before.
+    pub(super) fn set_first_high(&self) {
+        if self.high() == PageCount::ZERO {
+            self.set_high(self.high_limits().min());
+        }
+    }
+
+    /// Returns the number of frames at which the pageset drains now.
+    #[inline]
+    pub(crate) fn high_now(&self) -> PageCount {
+        if self.zone.holds_pagesets_down() {
+            self.high_held_down()
+        } else {
+            self.rounded_threshold(self.high())
+        }
+    }
+
+    /// Returns the number of frames at which a pageset with this `high` drains.
+    fn rounded_threshold(&self, high: PageCount) -> PageCount {
+        let slots = PageCount::new(self.page_slots().len() as u64);
+        if self.state.shared.tuning().rounds_to_words() { words::threshold(high, slots) } else { high }
+    }
+
+    /// Returns the lowered number for [`Self::high_now`].
+    ///
+    /// This is the lower limit of `high` while large blocks are scarce or, under the stepwise rule, while the zone is
+    /// not above `watermarks.high`. It is at most 4 batches while the zone is being reclaimed.
+    #[cold]
+    fn high_held_down(&self) -> PageCount {
+        let figures = self.figures();
+        let below = self.zone.is_short(Shortness::BelowHigh);
+        let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
+        let high = figures.drain_threshold(level).min(figures.limits.max());
+        let high = self.rounded_threshold(high);
+        if self.zone.is_reclaimed() {
+            high.min(self.zone.pageset_limits(CpuLocality::Local).small_high())
+        } else {
+            high
+        }
+    }
+}
+
+/// Returns whether the zone has more free frames than `watermarks.high`.
+pub(super) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
+    if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(&mut slot).unwrap_or(null_slot));
         let first_cpu = self.ids_of(self.process).start as u32;
         let current = &current[..self.ids_of(self.process).len().max(1)];
-        self.slots = PagesetSlots { table, current, first_cpu, of_each };
+        self.slots = PagesetSlots::new(table, current, first_cpu, of_each);
         for cpu in (0..current.len()).map(|cpu| CpuId::new(first_cpu + cpu as u32)) {
             self.slots.set(cpu, self.slots.null_slot());
             if let Some(cpu) = self.cpu_info(cpu)
@@ -132,7 +132,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let slot = slot.and_then(|zone| self.slots.at(cpu.index, ZoneId::from_index(zone)));
         // Without such a slot, the CPU uses the null slot, the first of the table. The table is empty while the allocator
         // starts.
-        if let Some(slot) = slot.or(self.slots.table.first()) {
+        if let Some(slot) = slot.or(self.slots.table().first()) {
             self.slots.set(cpu.id, slot);
         }
     }

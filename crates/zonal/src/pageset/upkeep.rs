@@ -35,7 +35,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             if keeps { PageCount::ZERO } else { idle.surplus(locality, self.count(), self.high_limits()) };
         match tuning.rule() {
             // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
-            TuningRule::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED),
+            TuningRule::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED, true),
             TuningRule::Stepwise => {
                 let decay = self.figures().decay();
                 self.set_high(decay.high);
@@ -78,7 +78,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let now = self.state.platform.now();
         if self.is_period_over(now) {
             self.set_high(self.close_period(now, self.high_limits()));
-            self.clear_flag(WATCHED);
+            self.set_flag(WATCHED, false);
         }
     }
 
@@ -97,7 +97,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Restarts the tuning of the pageset with `high` at its lower limit.
     fn restart_tuning(&self) {
         self.set_depth_state(DepthState::default());
-        self.clear_flag(WATCHED);
+        self.set_flag(WATCHED, false);
         self.update_stepwise(|state| *state = StepwiseState::default());
         self.set_high(self.high_limits().min());
         self.update_limits();
@@ -174,7 +174,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn open_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let guard = self.pageset(zone, cpu);
         if !zone.has_fence() {
-            guard.clear_flag(CLOSED);
+            guard.set_flag(CLOSED, false);
             zone.close_owned(cpu, false);
         }
         guard.update_limits();
@@ -187,7 +187,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A closed pageset accepts no frames, so it is empty in the end.
         loop {
             let session = self.pageset(zone, cpu);
-            session.set_flag(CLOSED);
+            session.set_flag(CLOSED, true);
             session.always_bail_out();
             session.drain(StackId::PAGES, session.count());
             session.fold();

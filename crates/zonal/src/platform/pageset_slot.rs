@@ -258,11 +258,11 @@ impl<P: Platform> PagesetSlot<'_, P> {
 /// stack from the start, so that its lock word may be [`LockWord::OPEN`].
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
-    pub(crate) table: &'m [PagesetSlot<'m, P>],
+    table: &'m [PagesetSlot<'m, P>],
     /// Offset of the slot in use, by CPU id from `first_cpu`.
-    pub(crate) current: &'m [P::U64],
+    current: &'m [P::U64],
     /// Id of the process's first CPU; 0 unless processes share the allocator.
-    pub(crate) first_cpu: u32,
+    first_cpu: u32,
     /// Number of slots for each CPU: one for each zone, or just one.
     pub(crate) of_each: usize,
 }
@@ -270,8 +270,16 @@ pub struct PagesetSlots<'m, P: Platform> {
 copy_view!(PagesetSlots);
 
 impl<'m, P: Platform> PagesetSlots<'m, P> {
-    /// The value before the slots are built.
-    pub(crate) const NONE: Self = Self { table: &[], current: &[], first_cpu: 0, of_each: 0 };
+    /// Creates the slots of the CPUs from `first_cpu`, with `of_each` slots each. The table has the null slot first; it is empty
+    /// before the slots are built.
+    pub(crate) const fn new(
+        table: &'m [PagesetSlot<'m, P>],
+        current: &'m [P::U64],
+        first_cpu: u32,
+        of_each: usize,
+    ) -> Self {
+        Self { table, current, first_cpu, of_each }
+    }
 
     /// Returns all slots; the first belongs to no pageset.
     #[inline(always)]
