@@ -3,9 +3,9 @@
 //! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
 //! out. The limits follow from the ends of the stack, the thresholds of counter differences (M4 in the README), and the
 //! allowance of the tuning rule (M2), which accounts for all these steps at the next session. Steps of larger blocks
-//! (`pageset/block_steps.rs`) have a part of the allowance. A push that fills the pageset up to `pageset.high` takes the lock,
-//! too: conditions lower the zone's limits of this value temporarily. Related files: `rules/pageset_tuning/allowance.rs` computes it,
-//! `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
+//! (`pageset/block_steps.rs`) have a part of the allowance. A push that fills the pageset up to `pageset.high` takes the
+//! lock, too; the zone's limits of this value are lower under some conditions. Related files:
+//! `rules/pageset_tuning/allowance.rs` computes the allowance, `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -282,11 +282,11 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             high
         }
     }
-}
 
-/// Returns whether the zone has more free frames than `watermarks.high`.
-pub(super) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
-    if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
+    /// Returns whether the zone has more free frames than `watermarks.high`.
+    pub(super) fn zone_level(&self) -> ZoneLevel {
+        if self.zone.free() > self.zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
+    }
 }
 
 #[cfg(test)]
