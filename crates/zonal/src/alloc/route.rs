@@ -20,7 +20,8 @@ use crate::request::policy::{Mode, NodeTurn, RequestPolicy, is_in};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{CpuId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::candidates::{AllowedNodes, Candidates};
+use crate::zonelist::AllowedNodes;
+use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::ScanClass;
 
 /// The pageset that serves a request.

@@ -208,6 +208,9 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 }
 
+/// Value of `serves_for` in the head of a pageset that serves for its own zone.
+const OWN_ZONE: u32 = 0;
+
 const CLOSED: u32 = 1;
 const WATCHED: u32 = 2;
 const USED: u32 = 4;

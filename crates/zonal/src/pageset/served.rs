@@ -9,9 +9,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::Pageset;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
+use crate::pageset::{OWN_ZONE, Pageset};
 use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::SERVED_LANE;
 use crate::platform::{Atomic, Platform};
@@ -21,8 +21,6 @@ use crate::zone::{CpuInfo, Zone};
 
 /// Value of `serves_for` if the preferred zone is on the same node. Blocks then count as hits.
 const SAME_NODE: u32 = u32::MAX;
-/// Value of `serves_for` if the pageset serves for its own zone.
-pub(super) const OWN_ZONE: u32 = 0;
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Adds a difference of served blocks, which the caller has removed from the word, to the totals.

@@ -10,11 +10,10 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::served::OWN_ZONE;
 use crate::pageset::state::MachineState;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::{OWN_ZONE, PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, pop_limit, push_limit};
+use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, limit_of_pops, limit_of_pushes};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::{
@@ -217,8 +216,8 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let kinds = self.state.nodes[self.zone.node].counters.threshold();
         let served = self.served_leeway() as u8;
         self.set_limits(
-            most.map_or(POP_NONE, |most| pop_limit(most as u32, kinds, served)),
-            least.map_or(PUSH_NONE, |least| push_limit(least as u32, kinds)),
+            most.map_or(POP_NONE, |most| limit_of_pops(most as u32, kinds, served)),
+            least.map_or(PUSH_NONE, |least| limit_of_pushes(least as u32, kinds)),
         );
     }
 }

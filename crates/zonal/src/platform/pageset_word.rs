@@ -154,14 +154,14 @@ pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 2;
 /// `free_slots_max` is the largest number of free slots that a pop may leave, `kinds` the largest absolute value of the
 /// differences by page kind, and `served` that of the blocks served from the preferred zone. A field that no word can exceed
 /// sets no limit.
-pub(crate) const fn pop_limit(free_slots_max: u32, kinds: u8, served: u8) -> u64 {
+pub(crate) const fn limit_of_pops(free_slots_max: u32, kinds: u8, served: u8) -> u64 {
     let most = KIND_LANES * kinds as u64 + ((served as u64) << shift(SERVED_LANE));
     (FREE_SLOTS_MAX - free_slots_max) as u64 | (ALL_LANES * (LANE_MAX - BIAS) - most)
 }
 
 /// Returns the value from which to subtract the word after a push. In the result, a guard is set if its field is below its
 /// limit: `free_slots_min` free slots, and differences of -`kinds` by page kind.
-pub(crate) const fn push_limit(free_slots_min: u32, kinds: u8) -> u64 {
+pub(crate) const fn limit_of_pushes(free_slots_min: u32, kinds: u8) -> u64 {
     // Pushes do not change the last lane, so its guard must never be set.
     let shows = KIND_LANES * (LANE_MAX + BIAS - kinds as u64) + (LANE_MAX << shift(SERVED_LANE));
     (FREE_SLOTS_MAX as u64 + free_slots_min as u64) | shows
@@ -193,7 +193,7 @@ mod tests {
         let word = PagesetWord::empty(SLOTS_MAX);
         for step in POP_STEPS {
             let next = word.0.wrapping_add(step.0);
-            assert_ne!(next.wrapping_add(pop_limit(SLOTS_MAX, 125, 125)) & GUARDS, 0);
+            assert_ne!(next.wrapping_add(limit_of_pops(SLOTS_MAX, 125, 125)) & GUARDS, 0);
             assert_ne!(next.wrapping_add(POP_NONE) & GUARDS, 0);
         }
     }
@@ -241,7 +241,7 @@ mod tests {
                 || word.difference(SERVED_LANE) + 1 > i64::from(served);
             let next = word.0.wrapping_add(POP_STEPS[kind].0);
             assert_eq!(
-                next.wrapping_add(pop_limit(free_slots_max, kinds, served)) & GUARDS != 0,
+                next.wrapping_add(limit_of_pops(free_slots_max, kinds, served)) & GUARDS != 0,
                 beyond,
                 "{word:?}"
             );
@@ -251,7 +251,7 @@ mod tests {
                 || word.difference(kind) - 1 < -i64::from(kinds);
             let next = word.0.wrapping_sub(PUSH_STEPS[kind].0);
             assert_eq!(
-                push_limit(free_slots_min, kinds).wrapping_sub(next) & GUARDS != 0,
+                limit_of_pushes(free_slots_min, kinds).wrapping_sub(next) & GUARDS != 0,
                 beyond,
                 "{word:?}"
             );

@@ -18,7 +18,7 @@ use crate::request::{PageKind, Request};
 use crate::rules::watermarks::Urgency;
 use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::candidates::AllowedNodes;
+use crate::zonelist::AllowedNodes;
 
 /// A request with its policy and cpuset resolved to nodes.
 pub(crate) struct AllocContext<'r> {

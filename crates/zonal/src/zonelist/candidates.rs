@@ -9,10 +9,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
-use crate::units::{NodeId, ZoneId, ZoneKind};
-use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
+use crate::units::{ZoneId, ZoneKind};
+use crate::zonelist::{AllowedNodes, ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
 /// Maximum number of positions tested one by one before the allowed nodes' positions are collected.
 const TESTS: usize = 64;
@@ -22,36 +21,6 @@ pub(crate) struct Candidates<'s, 'm, P: Platform> {
     list: ListReader<'s, 'm, P>,
     limit: ZoneKind,
     filter: Option<NodeFilter<'s>>,
-}
-
-/// The nodes that a request's policy and cpuset allow.
-#[derive(Clone, Copy)]
-pub(crate) struct AllowedNodes<'r> {
-    /// A node is allowed if it is in the first set and, if there is a second set, also in the second.
-    masks: (&'r NodeMask, Option<&'r NodeMask>),
-}
-
-impl<'r> AllowedNodes<'r> {
-    /// Creates the set of nodes in `first` and, if present, in `other`.
-    pub(crate) const fn new(first: &'r NodeMask, other: Option<&'r NodeMask>) -> Self {
-        Self { masks: (first, other) }
-    }
-
-    #[inline]
-    pub(crate) fn contains(&self, node: NodeId) -> bool {
-        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
-    }
-
-    /// Returns how many nodes are allowed, with memory or without.
-    pub(crate) fn len(&self) -> usize {
-        self.masks.1.map_or_else(|| self.masks.0.len(), |other| self.masks.0.intersection(other).len())
-    }
-
-    /// Returns the bits of the 64 nodes whose ids start at `64 * word`.
-    #[inline]
-    pub(super) fn word(&self, word: usize) -> u64 {
-        self.masks.0.words[word] & self.masks.1.map_or(!0, |mask| mask.words[word])
-    }
 }
 
 /// A filter for the positions of the nodes that may serve a request.

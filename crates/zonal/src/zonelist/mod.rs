@@ -13,10 +13,10 @@ pub(crate) mod nearest_zones;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
+use crate::node_mask::NodeMask;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
-use crate::zonelist::candidates::AllowedNodes;
 use crate::zonelist::full_cache::{FullBits, POSITION_WORDS};
 
 /// A bitmap over the positions of any list.
@@ -27,6 +27,37 @@ const LIMITS: usize = ZoneKind::COUNT - 1;
 
 /// Maximum number of attempts at a scan when the lists are rebuilt twice during an attempt, which invalidates it.
 pub(crate) const RESTARTS: u32 = 8;
+
+/// The nodes that a request's policy and cpuset allow.
+#[derive(Clone, Copy)]
+pub(crate) struct AllowedNodes<'r> {
+    /// A node is allowed if it is in the first set and, if there is a second set, also in the second.
+    masks: (&'r NodeMask, Option<&'r NodeMask>),
+}
+
+impl<'r> AllowedNodes<'r> {
+    /// Creates the set of nodes in `first` and, if present, in `other`.
+    pub(crate) const fn new(first: &'r NodeMask, other: Option<&'r NodeMask>) -> Self {
+        Self { masks: (first, other) }
+    }
+
+    /// Whether a node is allowed.
+    #[inline]
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
+    }
+
+    /// Returns how many nodes are allowed, with memory or without.
+    pub(crate) fn len(&self) -> usize {
+        self.masks.1.map_or_else(|| self.masks.0.len(), |other| self.masks.0.intersection(other).len())
+    }
+
+    /// Returns the bits of the 64 nodes whose ids start at `64 * word`.
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        self.masks.0.words[word] & self.masks.1.map_or(!0, |mask| mask.words[word])
+    }
+}
 
 /// The two copies of one node's list, and the full bits, which both copies share.
 pub(crate) struct Zonelist<'m, P: Platform> {

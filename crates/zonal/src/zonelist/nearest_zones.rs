@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::metadata::arena::{Arena, Measure};
 use crate::platform::{Atomic, Platform};
 use crate::units::{ZoneId, ZoneKind};
-use crate::zonelist::candidates::AllowedNodes;
+use crate::zonelist::AllowedNodes;
 
 /// Cells of a record: its version, the version of the zonelists, the zone with the zone limit, and the set.
 const VERSION: usize = 0;
