@@ -11,7 +11,6 @@ use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
-use crate::pageset::slot::Start;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
@@ -66,7 +65,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         config: &Config,
         supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
     ) -> Result<Self, ConfigError> {
-        Self::build(platform, machine, config, supply, Start::New)
+        Self::build(platform, machine, config, supply, true)
     }
 
     /// Joins an allocator that another process has created with the same machine and configuration.
@@ -83,7 +82,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         config: &Config,
         supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
     ) -> Result<Self, ConfigError> {
-        Self::build(platform, machine, config, supply, Start::Join)
+        Self::build(platform, machine, config, supply, false)
     }
 
     fn build(
@@ -91,7 +90,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         machine: &Machine<'_>,
         config: &Config,
         mut supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
-        start: Start,
+        is_new: bool,
     ) -> Result<Self, ConfigError> {
         let layout = Layout::new(machine, config)?;
         let cpus = machine.nodes().iter().map(|node| node.cpus.len()).sum();
@@ -100,7 +99,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut metadata_bytes = 0;
         let mut arena = |request: BufferRequest| {
             metadata_bytes += request.bytes as u64;
-            supply_arena(request, &mut supply)
+            match supply(request) {
+                Some(buffer) if buffer.len() >= request.bytes => Ok(Arena::new(buffer)),
+                other => {
+                    let supplied = other.map_or(0, |buffer| buffer.len());
+                    Err(ConfigError::Buffer { needed: request.bytes, supplied })
+                }
+            }
         };
         let mut requests = layout.requests::<P>();
         let mut shared_arena = arena(requests.next().expect("the shared buffer comes first"))?;
@@ -133,8 +138,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 nodes: nodes.finish(),
                 lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
                 pagesets: pagesets.finish(),
-                slots: PagesetSlots::NONE,
-                nearest: NearestZones::NONE,
+                slots: PagesetSlots::new(&[], &[], 0, 0),
+                nearest: NearestZones::build(&mut local_arena, cpus, layout.node_ids()),
                 cpus: local.cpus,
                 cpus_online,
                 cached: layout.cached_orders(),
@@ -142,19 +147,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 distances: local.distances,
                 starts: local.starts,
                 memory: local.memory,
-                invalid_free: config.invalid_free,
                 claims_by_exchange: config.invalid_free == InvalidFree::Exact && config.processes == 0,
                 process,
                 config: *config,
                 metadata_bytes,
             },
         };
-        match start {
-            Start::New => allocator.state.start(machine, config)?,
-            Start::Join => allocator.begin_process(),
+        if is_new {
+            allocator.state.bring_online(machine, config)?;
+        } else {
+            allocator.begin_process();
         }
-        allocator.state.make_slots(&mut local_arena, null_slot, start);
-        allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
+        allocator.state.make_slots(&mut local_arena, null_slot, is_new);
         Ok(allocator)
     }
 
@@ -202,7 +206,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Brings the machine's CPUs and managed memory online.
-    fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
+    fn bring_online(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
         Setting::ALL.iter().for_each(|&setting| self.shared.store(setting, config));
         let held = self.lock_changes();
         self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
@@ -249,17 +253,6 @@ fn check_platform<P: Platform>(platform: &P, config: &Config, cpus: usize) -> Re
         return Err(ConfigError::UnreachableCpus(cpus));
     }
     Ok(())
-}
-
-fn supply_arena<'m>(
-    request: BufferRequest,
-    supply: &mut impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
-) -> Result<Arena<'m>, ConfigError> {
-    let needed = request.bytes;
-    match supply(request) {
-        Some(buffer) if buffer.len() >= needed => Ok(Arena::new(buffer)),
-        other => Err(ConfigError::Buffer { needed, supplied: other.map_or(0, |buffer| buffer.len()) }),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::deferred::DeferredFrees;
-use crate::pageset::slot::measure_slots;
+use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, HOLD_MAX, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
@@ -128,8 +128,8 @@ impl<'a> Layout<'a> {
         local.add::<Node<'_, P>>(nodes);
         local.add::<Zonelist<'_, P>>(nodes);
         local.add::<ZonePagesets<'_, P>>(zones);
-        measure_slots::<P>(&mut local, self.machine.cpu_ids(), self.cpus(), zones);
         NearestZones::<P>::measure(&mut local, self.cpus(), self.node_ids());
+        MachineState::<P>::measure_slots(&mut local, self.machine.cpu_ids(), self.cpus(), zones);
         let of_process = [(Place::Shared, shared), (Place::Local, local)]
             .map(|(place, measure)| BufferRequest { place, bytes: measure.total() });
         let of_nodes = self.machine.nodes().iter();

@@ -28,13 +28,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(at) = index(state.deferred, address) {
             return state.cpu_at(at).map(Part::DeferredFrees);
         }
-        if let Some(at) = index(slots.current, address) {
+        if let Some(at) = index(slots.current(), address) {
             return Some(Part::CurrentSlot(CpuId::new(at as u32)));
         }
         if let Some(at) = index(state.nearest.cells, address) {
             return state.cpu_at(state.nearest.cpu_of(at)).map(Part::NearestZone);
         }
-        if let Some(at) = index(&slots.table[1..], address) {
+        if let Some(at) = index(&slots.table()[1..], address) {
             return state.cpu_at(at / slots.of_each).map(Part::PagesetSlots);
         }
         let null_slot = core::ptr::from_ref(slots.null_slot().head).addr();
@@ -267,13 +267,13 @@ mod tests {
                 is(at(&slots[0]), &std::format!("zone {} slots of CPU {cpu}", zone.id));
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
-            is(at(&allocator.state.slots.current[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
+            is(at(&allocator.state.slots.current()[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
             let deferred = &allocator.state.deferred[info.index as usize];
             is(at(deferred) + size_of_val(deferred) - 1, &std::format!("deferred frees of CPU {cpu}"));
             let nearest = &allocator.state.nearest.cells[8 * info.index as usize + 7];
             is(at(nearest), &std::format!("nearest zone of CPU {cpu}"));
             is(
-                at(&allocator.state.slots.table[1 + 4 * info.index as usize + 3]),
+                at(&allocator.state.slots.table()[1 + 4 * info.index as usize + 3]),
                 &std::format!("pageset slots of CPU {cpu}"),
             );
         }

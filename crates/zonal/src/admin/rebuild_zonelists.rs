@@ -11,7 +11,7 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::{Accumulate, FallbackNodes, FallbackRules, fallback_order};
 use crate::units::{MAX_NODES, PageCount};
-use crate::zonelist::Listed;
+use crate::zone::Zone;
 
 /// The machine as input of the fallback rule.
 struct Nodes<'a, 'm, P: Platform>(&'a MachineState<'m, P>);
@@ -62,20 +62,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.lists.rebuild(|from, list| {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
             let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
-            self.nodes[from].set_preferred_zone(zones.clone().next().map(|listed| listed.zone));
-            list.write(zones);
+            self.nodes[from].set_preferred_zone(zones.clone().next().map(|zone| zone.id));
+            list.write(zones.map(|zone| (zone.id, zone.node_id, zone.kind)));
         });
         // In this order: a request that holds another zone's pageset may make its CPU use it meanwhile. The CPU then returns here,
         // or later, because the pageset is marked as serving for another zone. A session that marks its pageset later finds
-        // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::check_serving`).
+        // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::update_limits`).
         self.end_serving_for_others();
         self.local_cpus().for_each(|&cpu| self.serve_from_preferred(cpu));
     }
 
     /// Returns the zones with memory of the node with index `node`, in the order of `zones_by_preference`.
-    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = Listed> + Clone + '_ {
+    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
         let zones = self.zones_by_preference(node);
-        let with_memory = zones.filter(|zone| zone.managed() != PageCount::ZERO);
-        with_memory.map(|zone| Listed { zone: zone.id, node: zone.node_id, kind: zone.kind })
+        zones.filter(|zone| zone.managed() != PageCount::ZERO)
     }
 }

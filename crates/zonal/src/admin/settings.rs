@@ -211,7 +211,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             Affects::FullZones => {
                 self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
                 self.lists.lists.iter().for_each(|list| list.full.wipe());
-                self.recall_all_cpus();
+                (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
             }
         }
     }

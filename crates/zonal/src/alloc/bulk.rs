@@ -138,14 +138,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if !zone.span.contains_frame(first) {
                 break;
             }
-            let of_word =
-                run[freed..].first_chunk().map_or(0, |word| guard.put_freed(zone, word, self.invalid_free));
+            let of_word = run[freed..]
+                .first_chunk()
+                .map_or(0, |word| guard.put_freed(zone, word, self.config.invalid_free));
             if of_word > 0 {
                 of_kinds[PageKind::User as usize] += of_word as i64;
                 freed += of_word;
                 continue;
             }
-            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
+            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.config.invalid_free)
+            else {
                 break;
             };
             if holders.are_kept() && !holders.is_here(zone.offset(first)) {
@@ -239,7 +241,7 @@ mod tests {
     use crate::Policy;
     use crate::config::Config;
     use crate::node_mask::NodeMask;
-    use crate::platform::pageset_word::Limits;
+    use crate::platform::pageset_word::PUSH_NONE;
     use crate::testing::{Native, small};
     use crate::units::CpuId;
 
@@ -248,9 +250,9 @@ mod tests {
         let cpu = a.state.cpu_info(CpuId::new(0)).unwrap();
         let limit = &a.state.pagesets[a.state.nodes[0].preferred_zone().unwrap()].of(cpu).head.push_limit;
         let before = limit.load(Relaxed);
-        limit.store(Limits::PUSH_NONE, Relaxed);
+        limit.store(PUSH_NONE, Relaxed);
         work();
-        let is_alone = limit.load(Relaxed) == Limits::PUSH_NONE;
+        let is_alone = limit.load(Relaxed) == PUSH_NONE;
         limit.store(before, Relaxed);
         is_alone
     }

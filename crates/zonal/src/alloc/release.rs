@@ -68,7 +68,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// not allocated with this order. Not inlined, so that frees in other allocators stay small.
     #[inline(never)]
     pub(super) fn claim_held_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order) -> Option<PageKind> {
-        let release = || zone.frames.release(frame, order, self.invalid_free).ok_or(FrameState::Claimed); // any state
+        let release =
+            || zone.frames.release(frame, order, self.config.invalid_free).ok_or(FrameState::Claimed); // any state
         let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
         self.claim_here(zone, Run { first: frame, count: order.pages().get() }, release, undo).ok()
     }
@@ -79,7 +80,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(always)]
     fn release_page_of_other_kind(&self, state: &P::U8, byte: u8) -> Option<PageKind> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
-        mark_freed(state, byte, CACHED_PAGE, self.invalid_free).ok()?;
+        mark_freed(state, byte, CACHED_PAGE, self.config.invalid_free).ok()?;
         Some(kind)
     }
 

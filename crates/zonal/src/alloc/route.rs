@@ -18,12 +18,11 @@ use crate::platform::{Atomic, Platform};
 use crate::request::Request;
 use crate::request::policy::{Mode, NodeTurn, RequestPolicy, is_in};
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{CpuId, Order, Pfn, ZoneId};
+use crate::units::{CpuId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::allowed_nodes::AllowedNodes;
-use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::zonelist::AllowedNodes;
+use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::ScanClass;
-use crate::zonelist::nearest_zones::Lookup;
 
 /// The pageset that serves a request.
 pub(super) struct Route<'m, P: Platform> {
@@ -201,10 +200,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             Some(policy) if policy.mode() == Mode::Bind => AllowedNodes::new(policy.nodes(), request.allowed),
             Some(_) => return None, // another rule chooses the first node
         };
-        let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists: self.lists.version() };
-        let zone = match self.nearest.recall(lookup, &nodes) {
+        let limit = request.flags.zone_limit;
+        let zone = match self.nearest.recall(cpu.index, limit, self.lists.version(), &nodes) {
             Some(zone) => zone,
-            None => self.look_up(lookup, nodes, cpu)?,
+            None => self.look_up(limit, nodes, cpu)?,
         };
         // A pageset that serves for another zone counts its blocks as misses.
         let slot = self.slots.at(cpu.index, zone).filter(|slot| slot.is_preferred());
@@ -213,13 +212,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Finds the nearest zone in the CPU's zonelist, and records it.
     #[cold]
-    fn look_up(&self, lookup: Lookup, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
+    fn look_up(&self, limit: ZoneKind, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
         let mut listed = None;
         let list = self.lists.read(usize::from(cpu.node));
-        let lookup = Lookup { lists: list.version(), ..lookup };
-        let filter = NodeFilter::new(nodes, nodes.len(), &mut listed);
-        let (_, zone) = Candidates::new(list, lookup.limit, Some(filter)).next(0, None).ok()??;
-        self.nearest.record_zone(lookup, &nodes, zone);
+        let (version, filter) = (list.version, Some((nodes, nodes.len(), &mut listed)));
+        let (_, zone) = Candidates::new(list, limit, filter).next(0, None).ok()??;
+        self.nearest.record_zone(cpu.index, limit, version, &nodes, zone);
         Some(zone)
     }
 
@@ -242,11 +240,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None;
         }
         let form = self.past_scan();
-        let class = || ScanClass::of(order, Watermark::Low, urgency, limit);
-        let class = form.map_or_else(class, |form| ScanClass::past(form, limit));
-        let full = self.lists.full(usize::from(cpu.node));
+        let class = ScanClass::of(form, order, Watermark::Low, urgency, limit);
+        let full = &self.lists.lists[usize::from(cpu.node)].full;
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
-        if !full.is_full(class, 0)
+        // Relaxed: full bits are hints.
+        if full.bitmap(class)[0].load(Relaxed) & 1 == 0
             || reserve
             || self.shared.node_reclaim().is_on()
             || full.is_stale(self.platform.now())
@@ -293,6 +291,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let nearest = self.nearest.last_zone(cpu.index).and_then(|zone| self.zones.get(zone.index()));
         let zone = nearest.filter(spans).or_else(|| self.zone_of(first))?;
-        Some((zone, self.slot_beside(zone, cpu)))
+        // While a CPU is served elsewhere, a frame of its preferred zone must make it use that zone's pageset again. Such frames
+        // therefore take the lock.
+        let is_preferred = self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index());
+        let slot = if is_preferred { None } else { self.slots.at(cpu.index, zone.id) };
+        Some((zone, slot))
     }
 }

@@ -13,7 +13,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::alloc::failed::{FailedReclaim, Past, failed_reclaim};
 use crate::alloc::slow::why_failed;
 use crate::config::ZonelistCache;
-use crate::pageset::full_zones::note_full;
 use crate::pageset::state::MachineState;
 use crate::platform::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::platform::{Atomic, Platform};
@@ -27,7 +26,7 @@ use crate::units::{Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::{BitsCopy, FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask, RESTARTS};
 
@@ -192,11 +191,15 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             }
         };
         let is_used = !off || (form.is_some() && nodes > 1);
-        let class =
-            || ScanClass::of(context.flags.order, watermark, context.flags.urgency, context.flags.zone_limit);
-        let class = form.map_or_else(class, |form| ScanClass::past(form, context.flags.zone_limit));
-        let full = state.lists.full(context.target);
-        let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
+        let class = ScanClass::of(
+            form,
+            context.flags.order,
+            watermark,
+            context.flags.urgency,
+            context.flags.zone_limit,
+        );
+        let full = &state.lists.lists[context.target].full;
+        let filter = context.nodes().map(|nodes| (nodes, context.nodes, listed));
         Self {
             purpose: Purpose::Serve,
             state,
@@ -348,7 +351,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
                     zone.cells.reclaim_failed_at[class].store(failure.0, Relaxed); // relaxed: a hint
                 }
             }
-            note_full(zone, self.class.bound_orders());
+            self.state.note_full(zone, self.class.bound_orders());
         }
     }
 }
@@ -408,7 +411,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
         }
         // Node reclaim that failed within the last second is not tried again, not even by a scan that ignores full bits, except
         // in past forms.
-        let failure = failed_reclaim(zone, self.class.order_class());
+        let failure = failed_reclaim(zone, self.class.order_class);
         let failed = self.form.is_none()
             && self.bits.is_some()
             && failure.binds(state.platform.now(), context.flags.zone_limit, self.past);
@@ -459,7 +462,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
             if cell.load(Relaxed) & bit == 0 {
                 cell.fetch_or(bit, Relaxed);
             }
-            note_full(zone, self.class.bound_orders());
+            self.state.note_full(zone, self.class.bound_orders());
         }
         if self.full.set_full(self.class, position) {
             self.state.nodes[self.context.target].events.add(Event::Marks, 1);

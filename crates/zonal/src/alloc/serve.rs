@@ -40,7 +40,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let state = slot.states.get(frame as usize)?;
         // A load and a separate store are enough, because only this CPU holds the popped frame, as in `FrameTable`.
         // Acquire: takes the owner's writes; pairs with `mark_freed`, `exchange_leading`, `step_byte`, `replace_all`.
-        if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
+        if self.config.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
             self.note_popped_twice(slot.zone, frame as u32, Order::PAGE); // a zone spans at most 2^32 frames
             return None;
         }
@@ -352,7 +352,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// allocated, retires these, frees the others and returns `false`.
     pub(crate) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.config.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        let checks =
+            self.config.hardening.poison.is_some() || self.config.invalid_free == InvalidFree::Checked;
         let is_unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
         if checks && run.frames().filter(is_unused).count() as u64 != run.count {
             for first in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Free) {

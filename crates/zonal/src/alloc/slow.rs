@@ -317,7 +317,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let is_first = node.want_background(&self.platform);
             self.nodes[context.target].events.add(Event::BackgroundWakes, is_first.into());
             // What other processes can free does not depend on what this one does or has freed.
-            if is_first || self.process != 0 {
+            if is_first || P::IS_SHARED && self.process != 0 {
                 self.platform.wake_background_reclaim(node.id);
             }
         }
@@ -325,7 +325,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
     pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
-        if context.may_reclaim && self.process != 0 {
+        if context.may_reclaim && P::IS_SHARED && self.process != 0 {
             self.platform.drain_others(); // waits a moment for them
         }
         if context.observer.is_some() {

@@ -17,7 +17,9 @@ use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, StackId, ZonePagesets};
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step};
+use crate::platform::pageset_word::{
+    POP_NONE, PUSH_NONE, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step,
+};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::Leeway;
 use crate::units::{Order, PageKind};
@@ -46,7 +48,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None;
         }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
-        let left = pageset.block_leeway().after_pop(pages);
+        let left = Leeway::from_word(pageset.block_leeway.load(Relaxed)).after_pop(pages);
         let next = word.wrapping_add(SERVED_STEP);
         let served = next.wrapping_add(head.pop_limit.load(Relaxed)) & SERVED_GUARD;
         let Some(left) = left.filter(|_| len != 0 && served == 0 && !pageset.serves_for_another()) else {
@@ -65,7 +67,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if stack.is_small() {
             after = next.wrapping_add(kind_step(kind, pages));
             if after.wrapping_add(head.pop_limit.load(Relaxed)) & kind_guard(kind) != 0 {
-                after = self.folded(pagesets, PagesetWord::from_bits(next), kind, i64::from(pages));
+                after = self.folded(pagesets, PagesetWord(next), kind, i64::from(pages));
             }
         } else {
             pageset.add_block_frames(kind, u64::from(pages));
@@ -94,12 +96,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
         let push_limit = head.push_limit.load(Relaxed);
-        let left = pageset.block_leeway().after_push(pages);
+        let left = Leeway::from_word(pageset.block_leeway.load(Relaxed)).after_push(pages);
         let (start, shape) = pagesets.start(cpu);
         let Some(left) = left.filter(|_| {
             len != shape.depth(stack)
-                && push_limit != Limits::PUSH_NONE
-                && !pageset.depth().is_period_over(self.platform.now())
+                && push_limit != PUSH_NONE
+                && !pageset.is_period_over(self.platform.now())
         }) else {
             head.open();
             return false;
@@ -111,7 +113,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if stack.is_small() {
             let after = word.wrapping_sub(kind_step(kind, pages));
             let trips = push_limit.wrapping_sub(after) & kind_guard(kind) != 0;
-            let folded = || self.folded(pagesets, PagesetWord::from_bits(word), kind, -i64::from(pages));
+            let folded = || self.folded(pagesets, PagesetWord(word), kind, -i64::from(pages));
             head.word.store(if trips { folded() } else { after }, Relaxed);
         } else {
             pageset.add_block_frames(kind, u64::from(pages).wrapping_neg());
@@ -140,7 +142,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (next, pop_limit) =
             (head.word.load(Relaxed).wrapping_add(SERVED_STEP), head.pop_limit.load(Relaxed));
         // Without limits of pops, the served blocks have no limit either.
-        let trips = pop_limit == Limits::POP_NONE || next.wrapping_add(pop_limit) & SERVED_GUARD != 0;
+        let trips = pop_limit == POP_NONE || next.wrapping_add(pop_limit) & SERVED_GUARD != 0;
         if !pageset.was_used() || trips || pageset.serves_for_another() {
             head.open();
             return false;
@@ -170,17 +172,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn folded(&self, pagesets: &ZonePagesets<'m, P>, word: PagesetWord, kind: PageKind, frames: i64) -> u64 {
         let counters = &self.nodes[pagesets.zone_node].counters;
         let left = counters.leave(kind.item(), word.difference(kind as usize), frames);
-        word.with_difference(kind as usize, left).bits()
+        word.with_difference(kind as usize, left).0
     }
 }
 
 impl<P: Platform> Pageset<P> {
-    /// Returns how many frames may be popped and pushed as blocks without a session; nothing before the first session.
-    #[inline]
-    fn block_leeway(&self) -> Leeway {
-        Leeway::from_word(self.block_leeway.load(Relaxed))
-    }
-
     #[inline]
     fn add_block_frames(&self, kind: PageKind, frames: u64) {
         let cell = &self.block_frames[kind as usize];
@@ -191,17 +187,5 @@ impl<P: Platform> Pageset<P> {
     /// the number may be out of date.
     pub(crate) fn block_frames(&self, kind: PageKind) -> i64 {
         self.block_frames[kind as usize].load(Relaxed) as i64
-    }
-
-    /// Returns how many frames were popped as blocks since the depth rule last accounted for them; the number is negative if
-    /// more were pushed. The caller accounts for them.
-    #[inline]
-    pub(super) fn settle_blocks(&self) -> i64 {
-        let (now, before) = (self.block_leeway.load(Relaxed), self.block_leeway_settled.load(Relaxed));
-        if now == before {
-            return 0;
-        }
-        self.block_leeway_settled.store(now, Relaxed);
-        i64::from(Leeway::from_word(before).pops) - i64::from(Leeway::from_word(now).pops)
     }
 }

@@ -4,126 +4,97 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::{Pageset, PagesetGuard};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_period_over, ns_apart};
-use crate::rules::pageset_tuning::{HighLimits, Leeway};
+use crate::rules::pageset_tuning::{DepthState, Depths, HighLimits};
 use crate::units::{Moment, PageCount};
-use crate::zone::counters::CpuGuard;
 
-/// Number of cells in a [`DepthState`].
-pub(super) const DEPTH_CELLS: usize = 4;
-const POSITION: usize = 0;
-const DEEPEST: usize = 1;
-const AVERAGE: usize = 2;
-const START: usize = 3;
-
-/// A [`DepthState`] in cells, protected by the pageset's lock. The initial state is all zero.
-///
-/// Most frees do not exceed the depths recorded so far, and do not check whether the period is over. When a period is
-/// nearly over, the next tick makes frees *watched*: each free then checks for the end of the period, until one of them
-/// closes it. As in the rule, only a free can close a period.
-///
-/// With a tick each second, a period ends with a free that is less than a second late. After a late tick, it may last longer
-/// than two seconds. The rule then forgets its averages, and `high` returns to its lower limit.
-///
-/// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders. Other
-/// threads only read values, which may be out of date.
-pub(super) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
-
-impl<'a, P: Platform> DepthCells<'a, P> {
-    pub(super) const fn new(cells: &'a [P::U64; DEPTH_CELLS]) -> Self {
-        Self(cells)
-    }
-
-    /// Accounts for `frames` frames that were popped, or pushed if the number is negative; returns whether they went deeper
-    /// than all before in this period ([`Depths::is_deeper`]).
-    ///
-    /// They must be one block, or have been within an [`Allowance`](crate::rules::pageset_tuning::allowance::Allowance).
-    #[inline]
-    pub(super) fn moved(&self, frames: i64, _guard: &impl CpuGuard) -> bool {
-        let position = self.depths(POSITION).after(frames);
-        self.0[POSITION].store(position.word(), Relaxed);
-        let before = self.depths(DEEPEST);
-        let deepest = before.deepest(position);
-        if deepest != before {
-            self.0[DEEPEST].store(deepest.word(), Relaxed);
-        }
-        position.is_deeper(before)
-    }
-
+// The cells of a `DepthState` are protected by the pageset's lock. They are zero at first.
+//
+// Most frees do not exceed the depths recorded so far, and do not check whether the period is over. When a period is
+// nearly over, the next tick makes frees *watched*: each free then checks for the end of the period, until one of them
+// closes it. As in the rule, only a free can close a period.
+//
+// With a tick each second, a period ends with a free that is less than a second late. After a late tick, it may last longer
+// than two seconds. The rule then forgets its averages, and `high` returns to its lower limit.
+//
+// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders. Other
+// threads only read values, which may be out of date.
+impl<P: Platform> Pageset<P> {
     /// Returns how far the count of allocated frames is above its minimum and below its maximum in the period.
     #[inline]
     pub(super) fn position(&self) -> Depths {
-        self.depths(POSITION)
+        Depths::from_word(self.position.load(Relaxed))
     }
 
-    /// Returns how many frames may be popped or pushed before one of them goes deeper than all before in this period.
-    pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
-        self.depths(POSITION).leeway(self.depths(DEEPEST))
-    }
-
-    /// Closes the period if it is over; returns the new `pageset.high` in that case.
+    /// Returns the depths of the period, which the position may reach without a session.
     #[inline]
-    pub(super) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
-        self.is_period_over(now).then(|| self.close_period(now, limits()))
+    pub(super) fn deepest(&self) -> Depths {
+        Depths::from_word(self.deepest.load(Relaxed))
+    }
+
+    /// Returns the start of the period, which may be out of date.
+    pub(super) fn period_start(&self) -> Moment {
+        Moment::from_ns(self.period_start.load(Relaxed))
     }
 
     /// Whether the period is over; the answer may be out of date.
     pub(super) fn is_period_over(&self, now: Moment) -> bool {
-        is_period_over(self.start(), now)
+        DepthState::is_period_over(self.period_start(), now)
+    }
+}
+
+impl<P: Platform> PagesetGuard<'_, P> {
+    /// Accounts for `frames` frames that were popped, or pushed if the number is negative; returns whether they went deeper
+    /// than all before in this period ([`Depths::is_deeper`]).
+    ///
+    /// They must be one block, or have been within an [`Allowance`](crate::rules::pageset_tuning::Allowance).
+    #[inline]
+    pub(super) fn depth_moved(&self, frames: i64) -> bool {
+        let position = self.position().after(frames);
+        self.position.store(position.word(), Relaxed);
+        let before = self.deepest();
+        let deepest = before.deepest(position);
+        if deepest != before {
+            self.deepest.store(deepest.word(), Relaxed);
+        }
+        position.is_deeper(before)
     }
 
-    /// Whether the period is over or nearly over; the answer may be out of date.
-    pub(super) fn is_period_nearly_over(&self, now: Moment) -> bool {
-        ns_apart(self.start(), now) > WATCH_NS
-    }
-
-    fn start(&self) -> Moment {
-        Moment::from_ns(self.0[START].load(Relaxed))
-    }
-
+    /// Closes the period, which is over; returns the new `pageset.high`.
     #[cold]
-    fn close_period(&self, now: Moment, limits: HighLimits) -> PageCount {
-        let mut state = self.load();
+    pub(super) fn close_period(&self, now: Moment, limits: HighLimits) -> PageCount {
+        let mut state = self.depth_state();
         let high = state.close_period(now, limits);
-        self.store(state);
+        self.set_depth_state(state);
         high
     }
 
-    /// Resets the state. Called when the pageset's CPU goes online or offline, or the tuning changes.
-    pub(super) fn reset(&self, _guard: &impl CpuGuard) {
-        self.store(DepthState::default());
-    }
-
-    /// Returns a copy of the state, which may be inconsistent if the pageset is in use.
-    pub(super) fn load(&self) -> DepthState {
+    /// Returns the state in the cells.
+    fn depth_state(&self) -> DepthState {
         DepthState {
-            position: self.depths(POSITION),
-            deepest: self.depths(DEEPEST),
-            average: self.depths(AVERAGE),
-            start: self.start(),
+            position: self.position(),
+            deepest: self.deepest(),
+            average: Depths::from_word(self.average.load(Relaxed)),
+            start: self.period_start(),
         }
     }
 
-    fn store(&self, state: DepthState) {
-        self.0[POSITION].store(state.position.word(), Relaxed);
-        self.0[DEEPEST].store(state.deepest.word(), Relaxed);
-        self.0[AVERAGE].store(state.average.word(), Relaxed);
-        self.0[START].store(state.start.ns(), Relaxed);
-    }
-
-    #[inline]
-    fn depths(&self, cell: usize) -> Depths {
-        Depths::from_word(self.0[cell].load(Relaxed))
+    /// Stores a state in the cells.
+    pub(super) fn set_depth_state(&self, state: DepthState) {
+        self.position.store(state.position.word(), Relaxed);
+        self.deepest.store(state.deepest.word(), Relaxed);
+        self.average.store(state.average.word(), Relaxed);
+        self.period_start.store(state.start.ns(), Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use core::sync::atomic::AtomicU64;
-
     use super::*;
-    use crate::testing::{Native, Random, Unshared};
+    use crate::pageset::{STACKS, StackShape};
+    use crate::platform::cells::AllZero;
+    use crate::testing::{Native, Random};
     use crate::units::{Order, SECOND_NS};
 
     fn limits() -> HighLimits {
@@ -134,8 +105,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn cells_and_plain_state_agree() {
-        let cells: [AtomicU64; DEPTH_CELLS] = Default::default();
-        let cells = DepthCells::<Native>::new(&cells);
+        let (pageset, shape) = (Pageset::<Native>::all_zero(), StackShape::new([0; STACKS]));
+        let cells = PagesetGuard::new(&pageset, (&[], &shape));
         let (mut plain, mut random) = (DepthState::default(), Random::new(7));
         let (mut now, mut highs) = (0, 0);
         for _ in 0..200_000 {
@@ -147,19 +118,20 @@ mod tests {
             // Long runs of mostly pops or mostly pushes make the depths larger than single steps.
             if random.index(100) < if (now / SECOND_NS).is_multiple_of(2) { 70 } else { 30 } {
                 plain.on_pop(order);
-                cells.moved(order.pages().get() as i64, &Unshared);
+                cells.depth_moved(order.pages().get() as i64);
             } else {
                 let moment = Moment::from_ns(now);
-                cells.moved(-(order.pages().get() as i64), &Unshared);
+                cells.depth_moved(-(order.pages().get() as i64));
                 let high = plain.on_push(order, moment, limits());
-                assert_eq!(cells.end_period(moment, limits), high);
+                let is_over = cells.is_period_over(moment);
+                assert_eq!(is_over.then(|| cells.close_period(moment, limits())), high);
                 highs += usize::from(high.is_some_and(|high| high > limits().min()));
             }
-            assert_eq!(cells.load(), plain);
+            assert_eq!(cells.depth_state(), plain);
         }
         assert!(highs > 50, "the run must tune: {highs}");
-        cells.reset(&Unshared);
-        assert_eq!(cells.load(), DepthState::default());
+        cells.set_depth_state(DepthState::default());
+        assert_eq!(cells.depth_state(), DepthState::default());
     }
 
     /// Checks that a pop does not access the averages, the start or the limits, and that a push within a period does
@@ -168,13 +140,14 @@ mod tests {
     fn hot_calls_leave_cold_cells_alone() {
         const BEGUN_NS: u64 = 10 * SECOND_NS;
         let mark = u64::MAX / 3;
-        let cells = [0, 0, mark, BEGUN_NS].map(AtomicU64::new);
-        let view = DepthCells::<Native>::new(&cells);
-        view.moved(1, &Unshared);
-        let no_limits = || unreachable!("limits are for the end of a period");
-        view.moved(-1, &Unshared);
-        assert_eq!(view.end_period(Moment::from_ns(BEGUN_NS + SECOND_NS), no_limits), None);
-        assert_eq!(cells[AVERAGE].load(Relaxed), mark);
-        assert_eq!(cells[START].load(Relaxed), BEGUN_NS);
+        let (pageset, shape) = (Pageset::<Native>::all_zero(), StackShape::new([0; STACKS]));
+        pageset.average.store(mark, Relaxed);
+        pageset.period_start.store(BEGUN_NS, Relaxed);
+        let guard = PagesetGuard::new(&pageset, (&[], &shape));
+        guard.depth_moved(1);
+        guard.depth_moved(-1);
+        assert!(!guard.is_period_over(Moment::from_ns(BEGUN_NS + SECOND_NS)));
+        assert_eq!(pageset.average.load(Relaxed), mark);
+        assert_eq!(pageset.period_start.load(Relaxed), BEGUN_NS);
     }
 }

@@ -5,21 +5,19 @@
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::guard::AREA_HOLD_MAX;
-use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{CachedOrders, HOLD_MAX, PagesetGuard, StackId};
+use crate::pageset::{CachedOrders, HOLD_MAX, StackId};
 use crate::platform::Platform;
 use crate::platform::tracepoint::Tracepoint;
 use crate::platform::whole_words::WORD_FRAMES;
-use crate::rules::pageset_tuning::depth::Depths;
-use crate::rules::pageset_tuning::{TuningRule, words};
+use crate::rules::pageset_tuning::{Depths, TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::frame_state::FrameState;
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Merged;
-use crate::zone::{CpuInfo, Shortness, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
@@ -69,7 +67,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let size = match tuning.rule() {
             TuningRule::Stepwise => {
                 let figures = self.figures();
-                let resize = self.stepwise().drain(&figures, zone_level(self.zone));
+                let resize = self.stepwise().drain(&figures, self.zone_level());
                 self.set_high(resize.high);
                 resize.size.max(count.saturating_minus(self.high_now()))
             }
@@ -115,27 +113,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.state.clear_full_bits_early(self.zone);
     }
 
-    /// Drains the blocks of middle orders, if 2 MiB blocks are scarce.
-    pub(super) fn drain_middles(&self) {
-        if self.zone.is_short(Shortness::HugeBlocks) {
-            for stack in CachedOrders::stacks_downwards().filter(|stack| stack.is_middle()) {
-                // Blocks that may not move now are drained by a later tick.
-                let blocks = self.len(stack).min(self.may_move() >> self.state.cached.order(stack).get());
-                if blocks > 0 {
-                    self.drain_stack(stack, blocks);
-                }
-            }
-        }
-    }
-
     /// Drains one batch, at most `blocks` blocks from the top of `stack`; returns how many frames left the pageset.
-    fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
+    pub(super) fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
         let order = self.state.cached.order(stack);
         let (blocks, merged) = if order == Order::PAGE {
-            drain_frames(self.zone, self, blocks)
+            self.drain_frames(blocks)
         } else {
             let blocks = blocks.min(BATCH_MAX as u32);
-            (blocks, drain_blocks(self.zone, self, stack, order, blocks))
+            (blocks, self.drain_blocks(stack, order, blocks))
         };
         self.count_moved(blocks << order.get());
         let moved = u64::from(blocks) << order.get();
@@ -145,6 +130,53 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let frames = PageCount::new(moved);
         self.state.platform.trace(Tracepoint::Drain { zone: self.zone.id, cpu: self.cpu.id, frames });
         frames
+    }
+
+    /// Drains a batch, at most `count` frames from the top of the single-frame stack; returns how many left the stack,
+    /// and how many of them were refused, because their states or the buddy showed an invalid free.
+    ///
+    /// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.
+    fn drain_frames(&self, count: u32) -> (u32, Merged) {
+        const WORD: u32 = WORD_FRAMES as u32;
+        let zone = self.zone;
+        let (mut words, mut len, mut strange) = ([(0, 0); WORDS_MAX], 0, 0);
+        while len < words.len().min((count / WORD) as usize)
+            && let Some(word) = self.whole_word_on_top()
+        {
+            _ = self.take_frames(WORD); // they are known
+            let gone = zone.frames.step_word(word, !0, FrameState::Cached(Order::PAGE), FrameState::Free);
+            strange += u64::from(gone.count_zeros());
+            words[len] = (word, gone);
+            len += 1;
+        }
+        if len > 0 {
+            let merged = zone.merge_words(&mut words[..len], FreeAreas::merge_words);
+            return (WORD * len as u32, merged.plus(Merged { free: 0, refused: strange }));
+        }
+        let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
+        let twice =
+            batch.add(self.take_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
+        let merged = zone.merge_words(batch.words(), FreeAreas::merge_batch);
+        (count, merged.plus(Merged { free: 0, refused: u64::from(twice) + strange }))
+    }
+
+    /// Drains the top blocks of a larger order; returns how many were refused, as in [`Self::drain_frames`].
+    fn drain_blocks(&self, stack: StackId, order: Order, blocks: u32) -> Merged {
+        let (zone, mut strange, mut merged) = (self.zone, 0, Merged::default());
+        let (mut others, mut len) = ([0; BATCH_MAX], 0);
+        let popped = core::iter::from_fn(|| self.pop(stack, order)).take(blocks as usize);
+        for frame in popped.filter(mark_free_blocks(zone, order, &mut strange)) {
+            match zone.merge_into_owned(frame, order) {
+                Some(to_owner) => merged = merged.plus(to_owner),
+                None => {
+                    others[len] = frame;
+                    len += 1;
+                }
+            }
+        }
+        let twice = zone.free_areas.merge_blocks_back(order, others[..len].iter().copied());
+        let (free, refused) = ((len as u64 - twice) << order.get(), (strange + twice) << order.get());
+        merged.plus(Merged { free, refused })
     }
 
     /// Ends the session, and then finishes its drain under further holds of the lock, each followed by `after`.
@@ -207,57 +239,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             session
         })
     }
-}
-
-/// Drains a batch, at most `count` frames from the top of the single-frame stack; returns how many left the stack,
-/// and how many of them were refused, because their states or the buddy showed an invalid free.
-///
-/// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.
-fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> (u32, Merged) {
-    const WORD: u32 = WORD_FRAMES as u32;
-    let (mut words, mut len, mut strange) = ([(0, 0); WORDS_MAX], 0, 0);
-    while len < words.len().min((count / WORD) as usize)
-        && let Some(word) = guard.whole_word_on_top()
-    {
-        _ = guard.take_frames(WORD); // they are known
-        let gone = zone.frames.step_word(word, !0, FrameState::Cached(Order::PAGE), FrameState::Free);
-        strange += u64::from(gone.count_zeros());
-        words[len] = (word, gone);
-        len += 1;
-    }
-    if len > 0 {
-        let merged = zone.merge_words(&mut words[..len], FreeAreas::merge_words);
-        return (WORD * len as u32, merged.plus(Merged { free: 0, refused: strange }));
-    }
-    let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
-    let twice = batch.add(guard.take_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
-    let merged = zone.merge_words(batch.words(), FreeAreas::merge_batch);
-    (count, merged.plus(Merged { free: 0, refused: u64::from(twice) + strange }))
-}
-
-/// Drains the top blocks of a larger order; returns how many were refused, as in [`drain_frames`].
-fn drain_blocks<P: Platform>(
-    zone: &Zone<'_, P>,
-    guard: &PagesetGuard<'_, P>,
-    stack: StackId,
-    order: Order,
-    blocks: u32,
-) -> Merged {
-    let (mut strange, mut merged) = (0, Merged::default());
-    let (mut others, mut len) = ([0; BATCH_MAX], 0);
-    let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-    for frame in popped.filter(mark_free_blocks(zone, order, &mut strange)) {
-        match zone.merge_into_owned(frame, order) {
-            Some(to_owner) => merged = merged.plus(to_owner),
-            None => {
-                others[len] = frame;
-                len += 1;
-            }
-        }
-    }
-    let twice = zone.free_areas.merge_blocks_back(order, others[..len].iter().copied());
-    let (free, refused) = ((len as u64 - twice) << order.get(), (strange + twice) << order.get());
-    merged.plus(Merged { free, refused })
 }
 
 /// Returns a filter that marks blocks as free.

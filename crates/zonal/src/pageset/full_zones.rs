@@ -23,17 +23,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // Relaxed: full bits are hints.
         let marked = zone.cells.marked.load(Relaxed);
         if marked != 0 && zone.free() > zone.watermarks().low {
-            self.clear_full_bits(zone, OrderClasses(marked & self.servable(zone).0));
+            // Each class is represented by the order of its most common requests.
+            let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
+            let free = usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0));
+            let free = free.fold(0, |word, order| word | 1 << OrderClasses::class_of(order));
+            self.clear_full_bits(zone, OrderClasses(marked & free));
         }
-    }
-
-    /// Returns the order classes of which `zone` has free blocks.
-    ///
-    /// Each class is represented by the order of its most common requests.
-    fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
-        let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
-        let free = usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0));
-        OrderClasses(free.fold(0, |word, order| word | 1 << OrderClasses::class_of(order)))
     }
 
     /// Clears, in all caches, the full bits of a zone that scans for `orders` check.
@@ -53,7 +48,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 let place = at * 64 + targets.trailing_zeros() as usize;
                 // If the list changes concurrently, all its full bits are cleared anyway.
                 if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
-                    self.lists.full(place).clear(position, orders);
+                    self.lists.lists[place].full.clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }
                 self.recall_cpus(place);
@@ -61,12 +56,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
         }
     }
-}
 
-/// Records the order classes for which a cache may have full bits of `zone`.
-pub(crate) fn note_full<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
-    // Relaxed: a hint. The word is read before it is written, to keep the cache line shared.
-    if zone.cells.marked.load(Relaxed) & orders.0 != orders.0 {
-        zone.cells.marked.fetch_or(orders.0, Relaxed);
+    /// Records the order classes for which a cache may have full bits of `zone`.
+    pub(crate) fn note_full(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
+        // Relaxed: a hint. The word is read before it is written, to keep the cache line shared.
+        if zone.cells.marked.load(Relaxed) & orders.0 != orders.0 {
+            zone.cells.marked.fetch_or(orders.0, Relaxed);
+        }
     }
 }

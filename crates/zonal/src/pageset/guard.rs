@@ -7,7 +7,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::pageset::{CLOSED, HOLD_MAX, Pageset, StackId, StackShape, USED};
-use crate::platform::pageset_word::{Limits, PagesetWord};
+use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, PagesetWord};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::{Leeway, StepwiseState};
 use crate::units::{Order, PageCount, PageKind};
@@ -69,12 +69,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         guard
     }
 
-    /// Returns how many more single frames were popped than pushed without the lock since it was last held.
-    #[inline]
-    pub(super) fn moved(&self) -> i64 {
-        i64::from(self.word().free_slots()) - self.pageset.settled.load(Relaxed) as i64
-    }
-
     /// Initializes a pageset at its first session; the fast path's pops and pushes bail out until limits are set.
     #[cold]
     fn begin(&self) {
@@ -84,20 +78,20 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.capacity.store(capacity, Release);
         self.pageset.settled.store(u64::from(capacity), Relaxed);
         self.always_bail_out();
-        self.set_flag(USED);
+        self.set_flag(USED, true);
     }
 
     /// Returns the word.
     #[inline]
     pub(super) fn word(&self) -> PagesetWord {
-        PagesetWord::from_bits(self.pageset.head.word.load(Relaxed))
+        PagesetWord(self.pageset.head.word.load(Relaxed))
     }
 
     /// Sets the word.
     #[inline]
     pub(super) fn set_word(&self, word: PagesetWord) {
         self.pageset.head.assert_locked();
-        self.pageset.head.word.store(word.bits(), Relaxed);
+        self.pageset.head.word.store(word.0, Relaxed);
     }
 
     /// Sets the limits of pops and pushes without the lock.
@@ -110,7 +104,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Makes every pop and push bail out.
     pub(super) fn always_bail_out(&self) {
-        self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
+        self.set_limits(POP_NONE, PUSH_NONE);
         self.set_block_leeway(Leeway::NONE);
     }
 
@@ -249,14 +243,10 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.flags.load(Relaxed) & CLOSED != 0
     }
 
-    /// Sets `CLOSED`, `WATCHED` or `USED`.
-    pub(super) fn set_flag(&self, flag: u32) {
-        self.pageset.flags.store(self.pageset.flags.load(Relaxed) | flag, Relaxed);
-    }
-
-    /// Clears a flag.
-    pub(super) fn clear_flag(&self, flag: u32) {
-        self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
+    /// Sets or clears `CLOSED`, `WATCHED` or `USED`.
+    pub(super) fn set_flag(&self, flag: u32, is_set: bool) {
+        let others = self.pageset.flags.load(Relaxed) & !flag;
+        self.pageset.flags.store(if is_set { others | flag } else { others }, Relaxed);
     }
 
     /// Adds `amount` to a counter of the pageset.

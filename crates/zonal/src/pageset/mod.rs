@@ -10,13 +10,12 @@ mod block_steps;
 pub(crate) mod deferred;
 mod depth_cells;
 mod drain;
-pub(crate) mod full_zones;
+mod full_zones;
 mod guard;
-mod high;
 mod refill;
 mod served;
 pub(crate) mod session;
-pub(crate) mod slot;
+mod slot;
 mod stacks;
 pub(crate) mod state;
 mod steps;
@@ -26,11 +25,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::Head;
-use crate::platform::pageset_word::{Limits, PagesetWord};
+use crate::platform::pageset_word::{PUSH_NONE, PagesetWord};
 use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::DepthState;
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
-use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
 
 /// Maximum number of frames that move between a pageset and the buddy, or its caller, under one hold of the pageset's
@@ -199,12 +198,18 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 
     /// Makes the next push onto every used pageset of the zone bail out and recompute the pageset's limits.
+    ///
+    /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
     pub(crate) fn let_next_pushes_bail_out(&self) {
         // Pagesets with few frames are included, because their current limits may allow them to grow deep.
-        let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
-        used.for_each(Pageset::let_next_push_bail_out);
+        for pageset in self.pagesets.iter().filter(|pageset| pageset.was_used()) {
+            pageset.head.push_limit.store(PUSH_NONE, Relaxed); // relaxed: a hint
+        }
     }
 }
+
+/// Value of `serves_for` in the head of a pageset that serves for its own zone.
+const OWN_ZONE: u32 = 0;
 
 const CLOSED: u32 = 1;
 const WATCHED: u32 = 2;
@@ -236,7 +241,11 @@ all_zero! {
         block_leeway_settled: u64,
         /// Differences of the zone's counters.
         pub(crate) zone_diffs: u64,
-        depth: [u64; DEPTH_CELLS],
+        /// State of the depth rule (`pageset/depth_cells.rs`).
+        position: u64,
+        deepest: u64,
+        average: u64,
+        period_start: u64,
         stepwise: u64,
         /// Frames allocated minus frames freed by steps of blocks above the small orders, by kind; 0 unless the CPU is on the
         /// zone's node.
@@ -268,7 +277,7 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn word(&self) -> PagesetWord {
         match self.head.word.load(Relaxed) {
             0 => PagesetWord::empty(0), // the pageset has no slot and has never been used
-            bits => PagesetWord::from_bits(bits),
+            bits => PagesetWord(bits),
         }
     }
 
@@ -310,15 +319,9 @@ impl<P: Platform> Pageset<P> {
         self.flags.load(Relaxed) & USED != 0
     }
 
-    /// Returns the tuning state of the depth rule.
-    #[inline]
-    fn depth(&self) -> DepthCells<'_, P> {
-        DepthCells::new(&self.depth)
-    }
-
     /// Whether each free should now check for the end of the period; the answer may be out of date.
     fn is_watch_due(&self, now: Moment) -> bool {
-        !self.is_watched() && self.depth().is_period_nearly_over(now)
+        !self.is_watched() && DepthState::is_period_nearly_over(self.period_start(), now)
     }
 
     /// Whether each free checks whether the period of the depth rule is over.
@@ -337,18 +340,12 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn reset(&self, slots: u32) {
         let words = [&self.settled, &self.high, &self.large, &self.block_leeway, &self.block_leeway_settled];
         let others = [&self.zone_diffs, &self.stepwise, &self.seen, &self.idle_ticks, &self.folded_at];
-        let words = words.into_iter().chain(others).chain(&self.depth).chain(&self.block_frames);
+        let depth = [&self.position, &self.deepest, &self.average, &self.period_start];
+        let words = words.into_iter().chain(others).chain(depth).chain(&self.block_frames);
         words.for_each(|cell| cell.store(0, Relaxed));
         let halves = [&self.capacity, &self.block_pages, &self.flags, &self.last_middle];
         halves.into_iter().chain(&self.lens).for_each(|cell| cell.store(0, Relaxed));
         self.head.reset(slots);
-    }
-
-    /// Makes the next push bail out and recompute the limits.
-    ///
-    /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
-    fn let_next_push_bail_out(&self) {
-        self.head.push_limit.store(Limits::PUSH_NONE, Relaxed); // relaxed: a hint
     }
 }
 

@@ -9,14 +9,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::word_batch::WordBatch;
 use crate::pageset::guard::AREA_HOLD_MAX;
-use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::{HOLD_MAX, StackId};
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::depth::Depths;
-use crate::rules::pageset_tuning::words;
-use crate::rules::pageset_tuning::{TuningRule, ZoneLevel, blocks_of};
+use crate::rules::pageset_tuning::{Depths, TuningRule, ZoneLevel, blocks_of, words};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Shortness;
 use crate::zone::counters::ZoneItem;
@@ -39,7 +36,11 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if may_move < order.pages() {
             return self.len(stack);
         }
-        let run_max = self.run_that_counts(spare);
+        // The longest run of allocations that lets a refill grow is a quarter of the CPU's share in the spare frames. If refills
+        // grew regardless of what is left, the last free frames would be in the pagesets of a few CPUs, and the other CPUs
+        // would have to drain them.
+        let cpus = self.state.nodes[self.zone.node].cpus_online().max(1);
+        let run_max = PageCount::new(spare.get() / 4 / u64::from(cpus));
         let may_grow = self.state.shared.owns_blocks() && spare.get() >= u64::from(HOLD_MAX);
         let spare = spare.min(self.refill_most()).min(may_move);
         let size = self.refill_size(order, run_max).min(spare);
@@ -55,10 +56,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             let kept_before = self.len(stack);
             let came = if order == Order::PAGE {
                 let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(self, left.min(AREA_HOLD_MAX)..=most, may_grow)
+                self.refill_frames(left.min(AREA_HOLD_MAX)..=most, may_grow)
             } else {
                 let want = left.min((AREA_HOLD_MAX >> order.get()).max(1));
-                refill_blocks(self, stack, want, may_grow)
+                self.refill_blocks(stack, want, may_grow)
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
@@ -92,15 +93,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         words::refill_most(self.high_now(), self.count()).max(words::HALF_WORD)
     }
 
-    /// Returns the longest run of allocations that lets a refill grow, with `spare` frames above the watermark.
-    ///
-    /// It is a quarter of the CPU's share in the spare frames. If refills grew regardless of what is left, the last
-    /// free frames would be in the pagesets of a few CPUs, and the other CPUs would have to drain them.
-    fn run_that_counts(&self, spare: PageCount) -> PageCount {
-        let cpus = self.state.nodes[self.zone.node].cpus_online().max(1);
-        PageCount::new(spare.get() / 4 / u64::from(cpus))
-    }
-
     fn refill_size(&self, order: Order, run_max: PageCount) -> PageCount {
         let (tuning, batch) = (self.state.shared.tuning(), self.zone_limits().batch);
         if tuning.rounds_to_words() && order == Order::PAGE {
@@ -111,7 +103,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return batch;
         }
         let figures = self.figures();
-        let resize = self.update_stepwise(|state| state.refill(&figures, order, zone_level(self.zone)));
+        let resize = self.update_stepwise(|state| state.refill(&figures, order, self.zone_level()));
         // `high` rises by the size of the refill, which is cut if it may not move under one hold of the lock.
         self.set_high(resize.high.min(self.high().plus(PageCount::new(HOLD_MAX.into()))));
         resize.size
@@ -120,7 +112,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Returns how far the depth rule has seen the count of allocated frames rise, or fall, in this period.
     pub(super) fn run_so_far(&self, direction: impl FnOnce(Depths) -> PageCount) -> PageCount {
         let is_known = self.state.shared.tuning().rule() == TuningRule::Depth;
-        if is_known { direction(self.depth().position()) } else { PageCount::ZERO }
+        if is_known { direction(self.position()) } else { PageCount::ZERO }
     }
 
     /// Counts frames as allocated again, to correct for an invalid free that pushed and subtracted them a second time.
@@ -151,78 +143,69 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
             self.zone.note_shortage(Shortness::HugeBlocks, !self.zone.free_areas.has_in_large(enough));
         }
-        let is_below = stepwise && zone_level(self.zone) == ZoneLevel::Below;
+        let is_below = stepwise && self.zone_level() == ZoneLevel::Below;
         if self.zone.note_shortage(Shortness::BelowHigh, is_below) {
             // The next push onto each of the zone's pagesets must drain it down to the lower limit for `high`.
             self.state.pagesets_of(self.zone).let_next_pushes_bail_out();
         }
     }
-}
 
-/// Moves single frames to the pageset: at least the start of `range`, if available, and at most its end.
-///
-/// Returns how many frames left their free areas. A frame whose state is not free is not pushed onto the stack.
-fn refill_frames<P: Platform>(
-    session: &PagesetSession<'_, '_, P>,
-    range: RangeInclusive<u32>,
-    may_grow: bool,
-) -> u32 {
-    let (zone, cpu) = (session.zone, session.cpu);
-    // Often the batch is a single whole word.
-    let (mut first, mut others) = (None, None);
-    let mut push = |word, frames| match first {
-        None => first = Some((word, frames)),
-        Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
-    };
-    let mut came = if zone.refills_from_owned(cpu, Order::PAGE) {
-        zone.take_owned_pages(cpu, range.clone(), || may_grow, &mut push)
-    } else {
-        0
-    };
-    if came == 0 {
+    /// Moves single frames to the pageset: at least the start of `range`, if available, and at most its end.
+    ///
+    /// Returns how many frames left their free areas. A frame whose state is not free is not pushed onto the stack.
+    fn refill_frames(&self, range: RangeInclusive<u32>, may_grow: bool) -> u32 {
+        let (zone, cpu) = (self.zone, self.cpu);
+        // Often the batch is a single whole word.
+        let (mut first, mut others) = (None, None);
+        let mut push = |word, frames| match first {
+            None => first = Some((word, frames)),
+            Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
+        };
+        let mut came = if zone.refills_from_owned(cpu, Order::PAGE) {
+            zone.take_owned_pages(cpu, range.clone(), || may_grow, &mut push)
+        } else {
+            0
+        };
+        if came == 0 {
+            let preferred = zone.preferred_area(cpu);
+            came = zone.free_areas.take_pages(preferred, range, &mut push, &mut self.leaving(Order::PAGE));
+        }
+        // The words are pushed in descending order, so that frames are allocated in ascending order.
+        let cached = FrameState::Cached(Order::PAGE);
+        let put = |(word, frames)| {
+            self.put_word(word, zone.frames.step_word(word, frames, FrameState::Free, cached));
+        };
+        others.iter_mut().for_each(|others| others.words().iter().rev().copied().for_each(put));
+        first.into_iter().for_each(put);
+        came
+    }
+
+    /// Moves up to `want` larger blocks to the pageset; otherwise like [`Self::refill_frames`].
+    fn refill_blocks(&self, stack: StackId, want: u32, may_grow: bool) -> u32 {
+        let (zone, cpu, order) = (self.zone, self.cpu, self.state.cached.order(stack));
+        let mut keep = |frame| {
+            if zone.frames.step(frame, FrameState::Free, FrameState::Cached(order)) {
+                self.push(stack, order, frame);
+            }
+        };
+        if zone.refills_from_owned(cpu, order) {
+            let came = zone.take_owned(cpu, order, want, || may_grow, &mut keep);
+            if came > 0 {
+                return came;
+            }
+        }
         let preferred = zone.preferred_area(cpu);
-        came = zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(session, Order::PAGE));
+        zone.free_areas.take_blocks(order, preferred, want, &mut keep, &mut self.leaving(order))
     }
-    // The words are pushed in descending order, so that frames are allocated in ascending order.
-    let cached = FrameState::Cached(Order::PAGE);
-    let put = |(word, frames)| {
-        session.put_word(word, zone.frames.step_word(word, frames, FrameState::Free, cached));
-    };
-    others.iter_mut().for_each(|others| others.words().iter().rev().copied().for_each(put));
-    first.into_iter().for_each(put);
-    came
-}
 
-/// Moves up to `want` larger blocks to the pageset; otherwise like [`refill_frames`].
-fn refill_blocks<P: Platform>(
-    session: &PagesetSession<'_, '_, P>,
-    stack: StackId,
-    want: u32,
-    may_grow: bool,
-) -> u32 {
-    let (zone, cpu, order) = (session.zone, session.cpu, session.state.cached.order(stack));
-    let mut keep = |frame| {
-        if zone.frames.step(frame, FrameState::Free, FrameState::Cached(order)) {
-            session.push(stack, order, frame);
+    /// Returns a function that counts the blocks that leave a free area.
+    ///
+    /// The function runs before the area's lock is released, so that no watermark check counts frames as free that are on
+    /// their way to a pageset.
+    fn leaving(&self, order: Order) -> impl FnMut(u32) + '_ {
+        move |blocks| {
+            let frames = u64::from(blocks) << order.get();
+            self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, -(frames as i64), self);
         }
-    };
-    if zone.refills_from_owned(cpu, order) {
-        let came = zone.take_owned(cpu, order, want, || may_grow, &mut keep);
-        if came > 0 {
-            return came;
-        }
-    }
-    let preferred = zone.preferred_area(cpu);
-    zone.free_areas.take_blocks(order, preferred, want, &mut keep, &mut leaving(session, order))
-}
-
-/// Returns a function that counts the blocks that leave a free area.
-///
-/// The function runs before the area's lock is released, so that no watermark check counts frames as free that are on
-/// their way to a pageset.
-fn leaving<P: Platform>(session: &PagesetSession<'_, '_, P>, order: Order) -> impl FnMut(u32) {
-    move |blocks| {
-        let frames = u64::from(blocks) << order.get();
-        session.zone.counters().add(&session.zone_diffs, ZoneItem::Free, -(frames as i64), session);
     }
 }

@@ -9,9 +9,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::Pageset;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
+use crate::pageset::{OWN_ZONE, Pageset};
 use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::SERVED_LANE;
 use crate::platform::{Atomic, Platform};
@@ -21,8 +21,6 @@ use crate::zone::{CpuInfo, Zone};
 
 /// Value of `serves_for` if the preferred zone is on the same node. Blocks then count as hits.
 const SAME_NODE: u32 = u32::MAX;
-/// Value of `serves_for` if the pageset serves for its own zone.
-const OWN_ZONE: u32 = 0;
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Adds a difference of served blocks, which the caller has removed from the word, to the totals.
@@ -123,23 +121,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.set_word(word.with_difference(SERVED_LANE, left));
     }
 
-    /// Makes the pageset serve for its own zone again, if that is the preferred zone or the CPU uses another pageset.
-    #[cold]
-    pub(super) fn check_serving(&self) {
-        let node = &self.state.nodes[usize::from(self.cpu.node)];
-        let is_preferred = node.preferred_zone() == Some(self.zone.id.index());
-        if is_preferred || !self.state.uses(self.zone, self.cpu) {
-            self.set_serves_for(OWN_ZONE);
-        }
-    }
-
     /// Makes the pageset serve for `preferred`, which is full.
     pub(crate) fn serve_instead_of(&self, preferred: &Zone<'m, P>) {
         let other = preferred.id.index() as u32 + 1;
         self.set_serves_for(if preferred.node == self.zone.node { SAME_NODE } else { other });
     }
 
-    fn set_serves_for(&self, value: u32) {
+    /// Sets the zone for which the pageset serves, and first moves the difference of served blocks to the totals.
+    pub(super) fn set_serves_for(&self, value: u32) {
         let cell = &self.head.serves_for;
         if cell.load(Relaxed) != value {
             self.fold_all_served();

@@ -3,22 +3,25 @@
 //! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
 //! out. The limits follow from the ends of the stack, the thresholds of counter differences (M4 in the README), and the
 //! allowance of the tuning rule (M2), which accounts for all these steps at the next session. Steps of larger blocks
-//! (`pageset/block_steps.rs`) have a part of the allowance. Related files: `rules/pageset_tuning/allowance.rs` computes it,
-//! `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
+//! (`pageset/block_steps.rs`) have a part of the allowance. A push that fills the pageset up to `pageset.high` takes the
+//! lock, too; the zone's limits of this value are lower under some conditions. Related files:
+//! `rules/pageset_tuning/allowance.rs` computes the allowance, `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::state::MachineState;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::{OWN_ZONE, PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_word::Limits;
+use crate::platform::pageset_word::{POP_NONE, PUSH_NONE, limit_of_pops, limit_of_pushes};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
-use crate::rules::pageset_tuning::{Allowance, TuningRule};
-use crate::units::Order;
+use crate::rules::pageset_tuning::{
+    Allowance, CpuLocality, HighLimits, Leeway, PagesetFigures, TuningRule, ZoneLevel, words,
+};
+use crate::units::{Order, PageCount};
 use crate::zone::counters::{CpuGuard, SERVED_MOST};
-use crate::zone::{CpuInfo, Zone};
+use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// One pageset of a zone, locked until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
@@ -104,7 +107,16 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
         let session = PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) };
-        session.account(session.moved() + session.settle_blocks());
+        // How many more frames were popped than pushed since the lock was last held, one by one without it, and as blocks.
+        // Relaxed: the guard orders it.
+        let singles = i64::from(session.word().free_slots()) - session.settled.load(Relaxed) as i64;
+        let (now, before) = (session.block_leeway.load(Relaxed), session.block_leeway_settled.load(Relaxed));
+        let mut blocks = 0;
+        if now != before {
+            session.block_leeway_settled.store(now, Relaxed);
+            blocks = i64::from(Leeway::from_word(before).pops) - i64::from(Leeway::from_word(now).pops);
+        }
+        session.account(singles + blocks);
         session
     }
 
@@ -116,7 +128,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let batch = || self.zone_limits().batch;
         if frames != 0 {
             match self.state.shared.tuning().rule() {
-                TuningRule::Depth => _ = self.depth().moved(frames, self),
+                TuningRule::Depth => _ = self.depth_moved(frames),
                 TuningRule::Stepwise => self.update_stepwise(|state| state.moved(frames, batch)),
                 TuningRule::Fixed => {}
             }
@@ -129,7 +141,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let batch = || self.zone_limits().batch;
         let is_run = match self.state.shared.tuning().rule() {
             TuningRule::Depth => {
-                let is_deeper = self.depth().moved(frames, self);
+                let is_deeper = self.depth_moved(frames);
                 if frames < 0 {
                     self.end_period();
                 }
@@ -168,9 +180,13 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
-        // Relaxed: the guard orders it.
-        if self.head.serves_for.load(Relaxed) != 0 {
-            self.check_serving();
+        let preferred = || self.state.nodes[usize::from(self.cpu.node)].preferred_zone();
+        // A pageset serves for its own zone again when that is the preferred zone, or the CPU uses another pageset. Relaxed: the
+        // guard orders it.
+        if self.head.serves_for.load(Relaxed) != OWN_ZONE
+            && (preferred() == Some(self.zone.id.index()) || !self.state.uses(self.zone, self.cpu))
+        {
+            self.set_serves_for(OWN_ZONE);
         }
         if self.is_closed() || !(self.state.uses(self.zone, self.cpu) || self.may_bypass_slot()) {
             return self.always_bail_out();
@@ -179,41 +195,95 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         // The push that fills the pageset up to `high` drains it. Relaxed: the guard orders it.
         let growth =
             self.high_now().get() as i64 - self.large.load(Relaxed) as i64 + free_slots - capacity - 1;
-        let allowance = self.allowance(growth);
+        let tuning = self.state.shared.tuning();
+        let allowance = match tuning.rule() {
+            _ if self.run.get() != 0 => Allowance::run(self.run.get()),
+            TuningRule::Depth => Allowance::within(self.position().leeway(self.deepest())),
+            TuningRule::Stepwise => Allowance::within(self.stepwise().leeway()),
+            TuningRule::Fixed => Allowance::ALL,
+        };
+        let mut allowance = allowance.with_growth(growth);
+        if tuning.is_past() || self.is_watched() {
+            allowance.pushes = None;
+        } else if tuning.rule() == TuningRule::Depth {
+            // Relaxed: the guard orders it.
+            allowance = allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get());
+        }
         self.set_block_leeway(allowance.blocks);
         let most = allowance.pops.map(|pops| capacity.min(free_slots + pops));
         let least = allowance.pushes.map(|pushes| (free_slots - pushes).max(0));
         let least = least.filter(|&least| least <= capacity);
-        let limits = Limits {
-            free_slots_max: most.unwrap_or(0) as u32,
-            free_slots_min: least.unwrap_or(0) as u32,
-            kinds: self.state.nodes[self.zone.node].counters.threshold(),
-            served: SERVED_MOST,
-        };
+        let kinds = self.state.nodes[self.zone.node].counters.threshold();
         self.set_limits(
-            most.map_or(Limits::POP_NONE, |_| limits.for_pops()),
-            least.map_or(Limits::PUSH_NONE, |_| limits.for_pushes()),
+            most.map_or(POP_NONE, |most| limit_of_pops(most as u32, kinds, SERVED_MOST)),
+            least.map_or(PUSH_NONE, |least| limit_of_pushes(least as u32, kinds)),
         );
     }
+}
 
-    /// Returns what may happen until the next session to a pageset that may gain `growth` frames.
-    fn allowance(&self, growth: i64) -> Allowance {
+impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+    /// Returns the figures on which tuning is based.
+    pub(super) fn figures(&self) -> PagesetFigures {
+        let limits = self.high_limits();
+        PagesetFigures { count: self.count(), high: self.high(), batch: self.zone_limits().batch, limits }
+    }
+
+    /// Returns the limits within which tuning may set `pageset.high` now.
+    ///
+    /// These are normally the zone's limits. The lower limit also serves as the upper limit while large blocks are
+    /// scarce, except under a past form, or when tuning is off.
+    pub(super) fn high_limits(&self) -> HighLimits {
+        let limits = self.zone_limits();
+        let limits = HighLimits::new(limits.high_min, limits.high_max);
         let tuning = self.state.shared.tuning();
-        let allowance = match tuning.rule() {
-            _ if self.run.get() != 0 => Allowance::run(self.run.get()),
-            TuningRule::Depth => Allowance::within(self.depth().leeway(self)),
-            TuningRule::Stepwise => Allowance::within(self.stepwise().leeway()),
-            TuningRule::Fixed => Allowance::ALL,
-        };
-        let allowance = allowance.with_growth(growth);
-        if tuning.is_past() || self.is_watched() {
-            return Allowance { pushes: None, ..allowance };
+        let may_rise = tuning.is_past() || !self.zone.is_short(Shortness::HugeBlocks);
+        if tuning.rule() == TuningRule::Fixed || !may_rise { limits.held_at_min() } else { limits }
+    }
+
+    /// Sets `high` to its lower limit if it has not been set before.
+    pub(super) fn set_first_high(&self) {
+        if self.high() == PageCount::ZERO {
+            self.set_high(self.high_limits().min());
         }
-        if tuning.rule() != TuningRule::Depth {
-            return allowance;
+    }
+
+    /// Returns the number of frames at which the pageset drains now.
+    #[inline]
+    pub(crate) fn high_now(&self) -> PageCount {
+        if self.zone.holds_pagesets_down() {
+            self.high_held_down()
+        } else {
+            self.rounded_threshold(self.high())
         }
-        // Relaxed: the guard orders it.
-        allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get())
+    }
+
+    /// Returns the number of frames at which a pageset with this `high` drains.
+    fn rounded_threshold(&self, high: PageCount) -> PageCount {
+        let slots = PageCount::new(self.page_slots().len() as u64);
+        if self.state.shared.tuning().rounds_to_words() { words::threshold(high, slots) } else { high }
+    }
+
+    /// Returns the lowered number for [`Self::high_now`].
+    ///
+    /// This is the lower limit of `high` while large blocks are scarce or, under the stepwise rule, while the zone is
+    /// not above `watermarks.high`. It is at most 4 batches while the zone is being reclaimed.
+    #[cold]
+    fn high_held_down(&self) -> PageCount {
+        let figures = self.figures();
+        let below = self.zone.is_short(Shortness::BelowHigh);
+        let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
+        let high = figures.drain_threshold(level).min(figures.limits.max());
+        let high = self.rounded_threshold(high);
+        if self.zone.is_reclaimed() {
+            high.min(self.zone.pageset_limits(CpuLocality::Local).small_high())
+        } else {
+            high
+        }
+    }
+
+    /// Returns whether the zone has more free frames than `watermarks.high`.
+    pub(super) fn zone_level(&self) -> ZoneLevel {
+        if self.zone.free() > self.zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
     }
 }
 

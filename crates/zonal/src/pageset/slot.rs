@@ -9,8 +9,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Arena, Measure};
+use crate::pageset::PagesetGuard;
 use crate::pageset::state::MachineState;
-use crate::pageset::{PagesetGuard, ZonePagesets};
 use crate::platform::pageset_slot::{Head, LockWord, PagesetSlot, PagesetSlots};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId, ZoneKind};
@@ -25,24 +25,17 @@ const fn slots_of_each(cpus: usize, zones: usize) -> usize {
     if cpus.saturating_mul(zones) <= SLOTS_MAX { zones } else { 1 }
 }
 
-/// Whether an allocator begins, or a further process joins it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Start {
-    New,
-    Join,
-}
-
-/// Adds the size of the slots that [`MachineState::make_slots`] allocates.
-pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpu_ids: usize, cpus: usize, zones: usize) {
-    measure.add::<P::U64>(cpu_ids.max(1));
-    measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
-}
-
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Creates the slots of all CPUs.
+    /// Adds the size of the slots that [`Self::make_slots`] allocates.
+    pub(crate) fn measure_slots(measure: &mut Measure, cpu_ids: usize, cpus: usize, zones: usize) {
+        measure.add::<P::U64>(cpu_ids.max(1));
+        measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
+    }
+
+    /// Creates the slots of all CPUs, and opens their heads if the allocator is new, rather than joined by a further process.
     ///
     /// CPU ids that the machine does not have use `null_slot`. All CPUs use it if hardening or fault injection requires more work for every frame than a check of its state.
-    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, start: Start) {
+    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, is_new: bool) {
         null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: the allocator is not shared yet
         let null_slot = PagesetSlot {
             head: null_slot,
@@ -63,12 +56,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut slot = |at: usize| {
             let (cpu, zone) = (each_cpu.next()?, at % of_each);
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
-            let slot = slot_for(&self.zones[zone], &self.pagesets[zone], cpu);
-            if start == Start::New {
-                debug_assert!(
-                    !self.pagesets[zone].of(cpu).was_used(),
-                    "a session has set the head up already"
-                );
+            let (zone, pagesets) = (&self.zones[zone], &self.pagesets[zone]);
+            let (slots, shape) = pagesets.stacks(cpu);
+            let slots = &slots[..shape.capacity().get() as usize];
+            let slot = PagesetSlot {
+                head: &pagesets.of(cpu).head,
+                slots_at: slots.as_ptr().expose_provenance(),
+                slots,
+                states: zone.frames.states_and_holders,
+                base: zone.base,
+                zone: zone.id,
+                node: zone.node_id,
+                kind: zone.kind,
+                is_own: zone.is_own(cpu),
+            };
+            if is_new {
+                debug_assert!(!pagesets.of(cpu).was_used(), "a session has set the head up already");
                 slot.head.prepare(slot.slots.len() as u32);
             }
             Some(slot).filter(|_| self.is_plain()) // hardening and faults require more work for every frame
@@ -77,7 +80,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(&mut slot).unwrap_or(null_slot));
         let first_cpu = self.ids_of(self.process).start as u32;
         let current = &current[..self.ids_of(self.process).len().max(1)];
-        self.slots = PagesetSlots { table, current, first_cpu, of_each };
+        self.slots = PagesetSlots::new(table, current, first_cpu, of_each);
         for cpu in (0..current.len()).map(|cpu| CpuId::new(first_cpu + cpu as u32)) {
             self.slots.set(cpu, self.slots.null_slot());
             if let Some(cpu) = self.cpu_info(cpu)
@@ -110,18 +113,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
     }
 
-    /// Returns the slot of a CPU for `zone`, which is not its preferred zone, whether the CPU uses it or not.
-    ///
-    /// While a CPU is served elsewhere, a frame of its preferred zone must make it use that zone's pageset again. Such
-    /// frames therefore take the lock.
-    #[inline]
-    pub(crate) fn slot_beside(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
-        if self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index()) {
-            return None;
-        }
-        self.slots.at(cpu.index, zone.id)
-    }
-
     /// Whether a CPU pops and pushes single frames through its pageset of `zone`.
     #[inline]
     pub(crate) fn uses(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> bool {
@@ -141,42 +132,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let slot = slot.and_then(|zone| self.slots.at(cpu.index, ZoneId::from_index(zone)));
         // Without such a slot, the CPU uses the null slot, the first of the table. The table is empty while the allocator
         // starts.
-        if let Some(slot) = slot.or(self.slots.table.first()) {
+        if let Some(slot) = slot.or(self.slots.table().first()) {
             self.slots.set(cpu.id, slot);
         }
     }
 
-    /// Calls [`Self::recall_cpus`] for all nodes.
-    pub(crate) fn recall_all_cpus(&self) {
-        (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
-    }
-
     /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if one of them may use another
     /// zone's pageset.
-    pub(super) fn recall_cpus(&self, place: usize) {
+    pub(crate) fn recall_cpus(&self, place: usize) {
         if self.nodes[place].end_served_elsewhere() {
             let cpus = self.local_cpus().filter(|cpu| usize::from(cpu.node) == place);
             cpus.for_each(|&cpu| self.serve_from_preferred(cpu));
         }
-    }
-}
-
-fn slot_for<'m, P: Platform>(
-    zone: &Zone<'m, P>,
-    pagesets: &ZonePagesets<'m, P>,
-    cpu: CpuInfo,
-) -> PagesetSlot<'m, P> {
-    let (slots, shape) = pagesets.stacks(cpu);
-    let slots = &slots[..shape.capacity().get() as usize];
-    PagesetSlot {
-        head: &pagesets.of(cpu).head,
-        slots_at: slots.as_ptr().expose_provenance(),
-        slots,
-        states: zone.frames.states_and_holders,
-        base: zone.base,
-        zone: zone.id,
-        node: zone.node_id,
-        kind: zone.kind,
-        is_own: zone.is_own(cpu),
     }
 }

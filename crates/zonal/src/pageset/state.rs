@@ -6,7 +6,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::{Config, InvalidFree};
+use crate::config::Config;
 use crate::node_mask::NodeMask;
 use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::{CachedOrders, ZonePagesets};
@@ -46,7 +46,6 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) starts: &'m [(Pfn, u16)],
     /// Every range that is or may become memory, in ascending order and disjoint.
     pub(crate) memory: &'m [(Pfn, PageCount)],
-    pub(crate) invalid_free: InvalidFree,
     /// Whether an exchange alone claims a freed block: under [`InvalidFree::Exact`], unless processes share the allocator.
     pub(crate) claims_by_exchange: bool,
     /// The process whose allocator this is, from 1, or 0.

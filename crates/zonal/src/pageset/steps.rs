@@ -36,7 +36,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         is_beside: bool,
     ) -> Option<Popped> {
         let (head, step) = (slot.head, POP_STEPS[kind as usize]);
-        if !slot.needs_only_a_fold(step) || !self.platform.cpu_local().lock(cpu.id, head) {
+        // Only a counter can make a pop fail if the stack has a frame and the limit of free slots allows a pop.
+        // Relaxed: may be stale.
+        let (word, limit) = (head.word.load(Relaxed), head.pop_limit.load(Relaxed));
+        if top_of(word) >= slot.slots.len()
+            || word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD != 0
+            || !self.platform.cpu_local().lock(cpu.id, head)
+        {
             return None;
         }
         let word = head.word.load(Relaxed);
@@ -59,7 +65,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(always)]
     pub(crate) fn fold_and_push(&self, cpu: CpuInfo, slot: &PagesetSlot<'m, P>, block: FreedBlock) -> bool {
         let (head, step) = (slot.head, PUSH_STEPS[block.kind as usize]);
-        if !slot.needs_only_a_fold_to_push(step)
+        // Only a counter can make a push fail if the limit of free slots allows a push. Relaxed: may be stale.
+        let (word, limit) = (head.word.load(Relaxed), head.push_limit.load(Relaxed));
+        if limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD != 0
             || self.deferred[cpu.index as usize].has_blocks()
             || !self.platform.cpu_local().lock(cpu.id, head)
         {
@@ -67,9 +75,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let next = head.word.load(Relaxed).wrapping_sub(step.bits());
         let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
-        let depth = self.pagesets[slot.zone.index()].of(cpu).depth();
+        let pageset = self.pagesets[slot.zone.index()].of(cpu);
         let is_depth = self.shared.tuning().rule() == TuningRule::Depth;
-        let pushes = !(trips || is_depth && depth.is_period_over(self.platform.now()));
+        let pushes = !(trips || is_depth && pageset.is_period_over(self.platform.now()));
         if pushes {
             slot.slots[top_of(next)].store(block.frame, Relaxed);
             head.word.store(self.after_step(slot, cpu, next, block.kind, -1), Relaxed);
@@ -89,16 +97,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
         kind: PageKind,
         amount: i64,
     ) -> u64 {
-        let (zone, word) = (&self.zones[slot.zone.index()], PagesetWord::from_bits(next));
+        let (zone, word) = (&self.zones[slot.zone.index()], PagesetWord(next));
         let counters = &self.nodes[zone.node].counters;
         let left = counters.leave(kind.item(), word.difference(kind as usize) - amount, amount);
         let word = word.with_difference(kind as usize, left);
-        if amount < 0 || word.bits().wrapping_add(slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
-            return word.bits();
+        if amount < 0 || word.0.wrapping_add(slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
+            return word.0;
         }
         let left = -SERVED_OVERSTEP;
         let pageset = self.pagesets_of(zone).of(cpu);
         self.fold_served(zone, pageset, cpu, word.difference(SERVED_LANE) - left);
-        word.with_difference(SERVED_LANE, left).bits()
+        word.with_difference(SERVED_LANE, left).0
     }
 }

@@ -7,25 +7,35 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::served::fold_interleave_hits;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
+use crate::pageset::{CLOSED, CachedOrders, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{CpuLocality, IdleTicks, PagesetTuning, StepwiseState, TuningRule};
+use crate::rules::pageset_tuning::{
+    CpuLocality, DepthState, IdleTicks, PagesetTuning, StepwiseState, TuningRule,
+};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Performs the periodic maintenance of a pageset.
+    /// Performs the periodic maintenance of a pageset. Accesses are relaxed, because the guard orders them.
     fn tick(&self) {
         if self.state.process != 0 {
             // Another process may have changed the limits; it changes the pagesets of its own CPUs only.
             self.set_high(self.high_limits().clamp(self.high()));
         }
-        let mut surplus = self.idle_surplus();
-        match self.state.shared.tuning().rule() {
+        let tuning = self.state.shared.tuning();
+        let was_used = self.seen.load(Relaxed) != seen(self);
+        let before = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8);
+        let idle = if was_used { IdleTicks::default() } else { before.after_tick() };
+        self.idle_ticks.store(u64::from(idle.get()), Relaxed);
+        let locality = self.zone.locality(self.cpu);
+        let keeps = tuning.is_past() && locality == CpuLocality::Local;
+        let mut surplus =
+            if keeps { PageCount::ZERO } else { idle.surplus(locality, self.count(), self.high_limits()) };
+        match tuning.rule() {
             // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
-            TuningRule::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED),
+            TuningRule::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED, true),
             TuningRule::Stepwise => {
                 let decay = self.figures().decay();
                 self.set_high(decay.high);
@@ -36,9 +46,23 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if surplus != PageCount::ZERO {
             self.drain(StackId::PAGES, surplus.min(self.count()));
         }
-        self.drain_middles();
+        if self.zone.is_short(Shortness::HugeBlocks) {
+            for stack in CachedOrders::stacks_downwards().filter(|stack| stack.is_middle()) {
+                // Blocks that may not move now are drained by a later tick.
+                let blocks = self.len(stack).min(self.may_move() >> self.state.cached.order(stack).get());
+                if blocks > 0 {
+                    self.drain_stack(stack, blocks);
+                }
+            }
+        }
         self.note_block(0);
-        if self.is_fold_due() {
+        let interval = self.state.shared.number(Setting::StatInterval) * SECOND_NS;
+        let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
+        // A fold is due after an interval, rounded to the nearest tick. It is due on every tick if the interval is at most a
+        // second, even if the clock has stopped. It is also due after the clock was set back.
+        if interval <= SECOND_NS
+            || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
+        {
             self.fold();
         }
         self.note_seen();
@@ -51,33 +75,11 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Ends the period of the depth rule if it is over.
     pub(crate) fn end_period(&self) {
-        let limits = || self.high_limits();
-        if let Some(high) = self.depth().end_period(self.state.platform.now(), limits) {
-            self.set_high(high);
-            self.clear_flag(WATCHED);
+        let now = self.state.platform.now();
+        if self.is_period_over(now) {
+            self.set_high(self.close_period(now, self.high_limits()));
+            self.set_flag(WATCHED, false);
         }
-    }
-
-    /// Returns how many frames to drain because the pageset was not used for some ticks.
-    fn idle_surplus(&self) -> PageCount {
-        let was_used = self.seen.load(Relaxed) != seen(self);
-        let before = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8);
-        let idle = if was_used { IdleTicks::default() } else { before.after_tick() };
-        self.idle_ticks.store(u64::from(idle.get()), Relaxed);
-        let locality = self.zone.locality(self.cpu);
-        let keeps = self.state.shared.tuning().is_past() && locality == CpuLocality::Local;
-        if keeps { PageCount::ZERO } else { idle.surplus(locality, self.count(), self.high_limits()) }
-    }
-
-    /// Whether the last fold of the pageset was at least one interval ago, rounded to the nearest tick.
-    fn is_fold_due(&self) -> bool {
-        let interval = self.state.shared.number(Setting::StatInterval) * SECOND_NS;
-        // Relaxed: the guard orders it.
-        let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
-        // A fold is due on every tick if the interval is at most a second, even if the clock has stopped. It is also
-        // due after the clock was set back.
-        interval <= SECOND_NS
-            || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
     }
 
     /// Moves the pageset's counter differences to the totals.
@@ -94,8 +96,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Restarts the tuning of the pageset with `high` at its lower limit.
     fn restart_tuning(&self) {
-        self.depth().reset(self);
-        self.clear_flag(WATCHED);
+        self.set_depth_state(DepthState::default());
+        self.set_flag(WATCHED, false);
         self.update_stepwise(|state| *state = StepwiseState::default());
         self.set_high(self.high_limits().min());
         self.update_limits();
@@ -107,7 +109,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn tick_pagesets_of(&self, cpu: CpuInfo) {
         self.finish_frees(cpu);
         let (now, tuning) = (self.platform.now(), self.shared.tuning());
-        let marks = self.lists.full(usize::from(cpu.node));
+        let marks = &self.lists.lists[usize::from(cpu.node)].full;
         if self.is_served_elsewhere(cpu) && marks.is_stale(now) {
             self.serve_from_preferred(cpu);
         }
@@ -172,7 +174,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn open_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let guard = self.pageset(zone, cpu);
         if !zone.has_fence() {
-            guard.clear_flag(CLOSED);
+            guard.set_flag(CLOSED, false);
             zone.close_owned(cpu, false);
         }
         guard.update_limits();
@@ -185,7 +187,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A closed pageset accepts no frames, so it is empty in the end.
         loop {
             let session = self.pageset(zone, cpu);
-            session.set_flag(CLOSED);
+            session.set_flag(CLOSED, true);
             session.always_bail_out();
             session.drain(StackId::PAGES, session.count());
             session.fold();
@@ -196,7 +198,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the free frames of a CPU's blocks to the free areas.
-    pub(crate) fn disown_all_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+    pub(super) fn disown_all_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let merged = zone.disown_all_of(cpu);
         if merged.refused != 0 {
             self.nodes[zone.node].counters.add_total(PageKind::User.item(), merged.refused as i64);
@@ -240,5 +242,5 @@ impl<P: Platform> Pageset<P> {
 
 /// Returns a hash of a pageset's count and counters, which changes with nearly every use of the pageset.
 fn seen<P: Platform>(guard: &PagesetGuard<'_, P>) -> u64 {
-    guard.zone_diffs.load(Relaxed) ^ guard.word().bits().rotate_left(17) ^ guard.count().get() << 40
+    guard.zone_diffs.load(Relaxed) ^ guard.word().0.rotate_left(17) ^ guard.count().get() << 40
 }

@@ -317,7 +317,7 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
     // Only one CPU at a time may attempt a remote lock of the head. After two CPUs had stored the same value, neither
     // could detect whether it owns the lock.
     // Acquire: takes the end of the previous attempt; pairs with `lock_remotely`.
-    if head.remote_lock().swap(1, Acquire) != 0 {
+    if head.remote_lock.swap(1, Acquire) != 0 {
         return false;
     }
     let remotely = LockWord::LOCKED_REMOTELY.bits();
@@ -334,7 +334,7 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
             let _ = head.lock_word.compare_exchange(remotely, LockWord::OPEN.bits(), Release, Relaxed);
             false
         };
-    head.remote_lock().store(0, Release); // Release: publishes the end of the attempt; pairs with `lock_remotely`.
+    head.remote_lock.store(0, Release); // Release: publishes the end of the attempt; pairs with `lock_remotely`.
     shut
 }
 

@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Limits, PagesetWord, Step, top_of};
+use crate::platform::pageset_word::{GUARDS, POP_NONE, PUSH_NONE, PagesetWord, Step, top_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
@@ -119,7 +119,7 @@ all_zero! {
         /// `(push_limit - next) & lock_word != 0`.
         pub push_limit: u64,
         /// Remote-lock flag: 1 while another CPU attempts to lock the head.
-        remote_lock: u32,
+        pub(super) remote_lock: u32,
         /// 1 + index of the preferred zone for which the pageset serves blocks (`pageset/served.rs`); 0 if its own zone
         /// is preferred, and `u32::MAX` if the preferred zone is on the same node.
         pub(crate) serves_for: u32,
@@ -130,11 +130,6 @@ all_zero! {
 }
 
 impl<P: Platform> Head<P> {
-    /// Returns the remote-lock flag: 1 while another CPU attempts to lock the head.
-    pub(super) const fn remote_lock(&self) -> &P::U32 {
-        &self.remote_lock
-    }
-
     /// Unlocks a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
@@ -162,9 +157,9 @@ impl<P: Platform> Head<P> {
     ///
     /// The allocator is not shared yet, so the stores are relaxed.
     pub(crate) fn prepare(&self, slots: u32) {
-        self.word.store(PagesetWord::empty(slots).bits(), Relaxed);
-        self.pop_limit.store(Limits::POP_NONE, Relaxed);
-        self.push_limit.store(Limits::PUSH_NONE, Relaxed);
+        self.word.store(PagesetWord::empty(slots).0, Relaxed);
+        self.pop_limit.store(POP_NONE, Relaxed);
+        self.push_limit.store(PUSH_NONE, Relaxed);
         self.lock_word.store(LockWord::OPEN.bits(), Relaxed);
     }
 
@@ -242,24 +237,6 @@ impl<P: Platform> PagesetSlot<'_, P> {
         top_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
     }
 
-    /// Whether the stack has a frame, and the limit of free slots allows a pop, so that only a counter can make a pop
-    /// fail; the result may be stale.
-    #[inline]
-    pub(crate) fn needs_only_a_fold(&self, step: Step) -> bool {
-        // Relaxed: may be stale.
-        let (word, limit) = (self.head.word.load(Relaxed), self.head.pop_limit.load(Relaxed));
-        top_of(word) < self.slots.len()
-            && word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD == 0
-    }
-
-    /// Whether the limit of free slots allows a push, so that only a counter can make a push fail; the result may be stale.
-    #[inline]
-    pub(crate) fn needs_only_a_fold_to_push(&self, step: Step) -> bool {
-        // Relaxed: may be stale.
-        let (word, limit) = (self.head.word.load(Relaxed), self.head.push_limit.load(Relaxed));
-        limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD == 0
-    }
-
     /// Whether the pageset's zone is the preferred zone of its CPU; the result may be stale.
     #[inline(always)]
     pub(crate) fn is_preferred(&self) -> bool {
@@ -281,11 +258,11 @@ impl<P: Platform> PagesetSlot<'_, P> {
 /// stack from the start, so that its lock word may be [`LockWord::OPEN`].
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
-    pub(crate) table: &'m [PagesetSlot<'m, P>],
+    table: &'m [PagesetSlot<'m, P>],
     /// Offset of the slot in use, by CPU id from `first_cpu`.
-    pub(crate) current: &'m [P::U64],
+    current: &'m [P::U64],
     /// Id of the process's first CPU; 0 unless processes share the allocator.
-    pub(crate) first_cpu: u32,
+    first_cpu: u32,
     /// Number of slots for each CPU: one for each zone, or just one.
     pub(crate) of_each: usize,
 }
@@ -293,8 +270,16 @@ pub struct PagesetSlots<'m, P: Platform> {
 copy_view!(PagesetSlots);
 
 impl<'m, P: Platform> PagesetSlots<'m, P> {
-    /// The value before the slots are built.
-    pub(crate) const NONE: Self = Self { table: &[], current: &[], first_cpu: 0, of_each: 0 };
+    /// Creates the slots of the CPUs from `first_cpu`, with `of_each` slots each. The table has the null slot first; it is empty
+    /// before the slots are built.
+    pub(crate) const fn new(
+        table: &'m [PagesetSlot<'m, P>],
+        current: &'m [P::U64],
+        first_cpu: u32,
+        of_each: usize,
+    ) -> Self {
+        Self { table, current, first_cpu, of_each }
+    }
 
     /// Returns all slots; the first belongs to no pageset.
     #[inline(always)]

@@ -20,7 +20,7 @@ const FREE_SLOTS_BITS: u32 = 27;
 /// Largest value of the free-slot field.
 const FREE_SLOTS_MAX: u32 = (1 << FREE_SLOTS_BITS) - 1;
 /// Largest number of slots in a stack: one less than the maximum of the field. A pop from an empty stack computes the
-/// new word before it fails, and this sum must not carry into the guard bit, because adding [`Limits::POP_NONE`]
+/// new word before it fails, and this sum must not carry into the guard bit, because adding [`POP_NONE`]
 /// would then clear that bit.
 pub(crate) const SLOTS_MAX: u32 = FREE_SLOTS_MAX - 1;
 const LANE_BITS: u32 = 8;
@@ -105,23 +105,13 @@ pub(crate) const fn top_of(word: u64) -> usize {
 ///
 /// Invariant: all guards are zero, and the difference in each lane is within -128..=127.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PagesetWord(u64);
+pub(crate) struct PagesetWord(pub(crate) u64);
 
 impl PagesetWord {
     /// Returns the word of an empty stack with `slots` slots, with all differences zero.
     pub(crate) const fn empty(slots: u32) -> Self {
         assert!(slots <= SLOTS_MAX);
         Self(slots as u64 | (BIAS * ALL_LANES))
-    }
-
-    /// Returns the word with these bits, which must come from a word in use.
-    pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the bits of the word.
-    pub(crate) const fn bits(self) -> u64 {
-        self.0
     }
 
     /// Returns the number of free slots.
@@ -154,40 +144,27 @@ impl PagesetWord {
     }
 }
 
-/// Limits on the changes that pops and pushes may make to a word without the lock.
+/// The limit at which every pop fails.
+pub(crate) const POP_NONE: u64 = FREE_SLOTS_GUARD;
+/// The limit at which every push fails, also on a full stack, where the field of free slots underflows into its guard.
+pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 2;
+
+/// Returns the value to add to the word after a pop. In the sum, a guard is set if its field is above its limit.
 ///
-/// A field that no word can exceed sets no limit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Largest number of free slots that a pop may leave.
-    pub(crate) free_slots_max: u32,
-    /// Smallest number of free slots that a push may leave.
-    pub(crate) free_slots_min: u32,
-    /// Largest absolute value of the differences by page kind.
-    pub(crate) kinds: u8,
-    /// Largest difference of the blocks served from the preferred zone.
-    pub(crate) served: u8,
+/// `free_slots_max` is the largest number of free slots that a pop may leave, `kinds` the largest absolute value of the
+/// differences by page kind, and `served` that of the blocks served from the preferred zone. A field that no word can exceed
+/// sets no limit.
+pub(crate) const fn limit_of_pops(free_slots_max: u32, kinds: u8, served: u8) -> u64 {
+    let most = KIND_LANES * kinds as u64 + ((served as u64) << shift(SERVED_LANE));
+    (FREE_SLOTS_MAX - free_slots_max) as u64 | (ALL_LANES * (LANE_MAX - BIAS) - most)
 }
 
-impl Limits {
-    /// The limit at which every pop fails.
-    pub(crate) const POP_NONE: u64 = FREE_SLOTS_GUARD;
-    /// The limit at which every push fails, also on a full stack, where the field of free slots underflows into its guard.
-    pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 2;
-
-    /// Returns the value to add to the word after a pop. In the sum, a guard is set if its field is above its limit.
-    pub(crate) const fn for_pops(self) -> u64 {
-        let most = KIND_LANES * self.kinds as u64 + ((self.served as u64) << shift(SERVED_LANE));
-        (FREE_SLOTS_MAX - self.free_slots_max) as u64 | (ALL_LANES * (LANE_MAX - BIAS) - most)
-    }
-
-    /// Returns the value from which to subtract the word after a push. In the result, a guard is set if its field is
-    /// below its limit.
-    pub(crate) const fn for_pushes(self) -> u64 {
-        // Pushes do not change the last lane, so its guard must never be set.
-        let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) + (LANE_MAX << shift(SERVED_LANE));
-        (FREE_SLOTS_MAX as u64 + self.free_slots_min as u64) | shows
-    }
+/// Returns the value from which to subtract the word after a push. In the result, a guard is set if its field is below its
+/// limit: `free_slots_min` free slots, and differences of -`kinds` by page kind.
+pub(crate) const fn limit_of_pushes(free_slots_min: u32, kinds: u8) -> u64 {
+    // Pushes do not change the last lane, so its guard must never be set.
+    let shows = KIND_LANES * (LANE_MAX + BIAS - kinds as u64) + (LANE_MAX << shift(SERVED_LANE));
+    (FREE_SLOTS_MAX as u64 + free_slots_min as u64) | shows
 }
 
 #[cfg(test)]
@@ -207,18 +184,17 @@ mod tests {
             assert_eq!(word.free_slots(), free_slots);
             assert_eq!(core::array::from_fn(|lane| word.difference(lane)), differences);
             assert_eq!(word.is_clean(), differences == [0; LANES]);
-            assert_eq!(word.bits() & GUARDS, 0);
+            assert_eq!(word.0 & GUARDS, 0);
         }
     }
 
     #[test]
     fn a_pop_of_an_empty_stack_of_the_maximum_depth_returns_nothing() {
         let word = PagesetWord::empty(SLOTS_MAX);
-        let limits = Limits { free_slots_max: SLOTS_MAX, free_slots_min: 0, kinds: 125, served: 125 };
         for step in POP_STEPS {
-            let next = word.bits().wrapping_add(step.0);
-            assert_ne!(next.wrapping_add(limits.for_pops()) & GUARDS, 0);
-            assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
+            let next = word.0.wrapping_add(step.0);
+            assert_ne!(next.wrapping_add(limit_of_pops(SLOTS_MAX, 125, 125)) & GUARDS, 0);
+            assert_ne!(next.wrapping_add(POP_NONE) & GUARDS, 0);
         }
     }
 
@@ -226,11 +202,11 @@ mod tests {
     #[test]
     fn limits_of_none_refuse_full_and_empty_stacks() {
         for free_slots in [0, 1, 2, FREE_SLOTS_MAX / 2, SLOTS_MAX - 1, SLOTS_MAX] {
-            let word = PagesetWord::empty(free_slots).bits();
+            let word = PagesetWord::empty(free_slots).0;
             for (pop, push) in POP_STEPS.into_iter().zip(PUSH_STEPS) {
-                let popped = word.wrapping_add(pop.0).wrapping_add(Limits::POP_NONE);
+                let popped = word.wrapping_add(pop.0).wrapping_add(POP_NONE);
                 assert_ne!(popped & FREE_SLOTS_GUARD, 0, "a pop from {free_slots} free slots");
-                let pushed = Limits::PUSH_NONE.wrapping_sub(word.wrapping_sub(push.0));
+                let pushed = PUSH_NONE.wrapping_sub(word.wrapping_sub(push.0));
                 assert_ne!(pushed & FREE_SLOTS_GUARD, 0, "a push onto {free_slots} free slots");
             }
         }
@@ -242,42 +218,44 @@ mod tests {
         let mut random = Random::new(11);
         for _ in 0..20_000 {
             let free_slots_max = random.below(1 << FREE_SLOTS_BITS) as u32;
-            let limits = Limits {
-                free_slots_max,
-                free_slots_min: random.below(u64::from(free_slots_max) + 1) as u32,
-                kinds: random.below(126) as u8,
-                served: random.below(126) as u8,
-            };
+            let free_slots_min = random.below(u64::from(free_slots_max) + 1) as u32;
+            let [kinds, served] = [0; 2].map(|_| random.below(126) as u8);
             let kind = random.index(PageKind::COUNT);
             let near =
                 |random: &mut Random, limit: i64| (limit + random.below(5) as i64 - 2).clamp(-126, 126);
             let mut word = PagesetWord::empty(0);
             for lane in 0..SERVED_LANE {
-                let within = i64::from(limits.kinds);
+                let within = i64::from(kinds);
                 let sign = if random.below(2) == 0 { 1 } else { -1 };
                 word = word.with_difference(lane, near(&mut random, sign * within).clamp(-within, within));
             }
-            word = word.with_difference(
-                SERVED_LANE,
-                near(&mut random, i64::from(limits.served)).min(i64::from(limits.served)),
-            );
-            let edge = if random.below(2) == 0 { limits.free_slots_max } else { limits.free_slots_min };
+            word = word
+                .with_difference(SERVED_LANE, near(&mut random, i64::from(served)).min(i64::from(served)));
+            let edge = if random.below(2) == 0 { free_slots_max } else { free_slots_min };
             let free_slots =
                 (i64::from(edge) + random.below(5) as i64 - 2).clamp(0, i64::from(SLOTS_MAX)) as u32;
             word = word.with_free_slots(free_slots);
 
-            let beyond = free_slots + 1 > limits.free_slots_max
-                || word.difference(kind) + 1 > i64::from(limits.kinds)
-                || word.difference(SERVED_LANE) + 1 > i64::from(limits.served);
-            let next = word.bits().wrapping_add(POP_STEPS[kind].0);
-            assert_eq!(next.wrapping_add(limits.for_pops()) & GUARDS != 0, beyond, "{limits:?} {word:?}");
-            assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
+            let beyond = free_slots + 1 > free_slots_max
+                || word.difference(kind) + 1 > i64::from(kinds)
+                || word.difference(SERVED_LANE) + 1 > i64::from(served);
+            let next = word.0.wrapping_add(POP_STEPS[kind].0);
+            assert_eq!(
+                next.wrapping_add(limit_of_pops(free_slots_max, kinds, served)) & GUARDS != 0,
+                beyond,
+                "{word:?}"
+            );
+            assert_ne!(next.wrapping_add(POP_NONE) & GUARDS, 0);
 
-            let beyond = i64::from(free_slots) - 1 < i64::from(limits.free_slots_min)
-                || word.difference(kind) - 1 < -i64::from(limits.kinds);
-            let next = word.bits().wrapping_sub(PUSH_STEPS[kind].0);
-            assert_eq!(limits.for_pushes().wrapping_sub(next) & GUARDS != 0, beyond, "{limits:?} {word:?}");
-            assert_ne!(Limits::PUSH_NONE.wrapping_sub(next) & GUARDS, 0);
+            let beyond = i64::from(free_slots) - 1 < i64::from(free_slots_min)
+                || word.difference(kind) - 1 < -i64::from(kinds);
+            let next = word.0.wrapping_sub(PUSH_STEPS[kind].0);
+            assert_eq!(
+                limit_of_pushes(free_slots_min, kinds).wrapping_sub(next) & GUARDS != 0,
+                beyond,
+                "{word:?}"
+            );
+            assert_ne!(PUSH_NONE.wrapping_sub(next) & GUARDS, 0);
         }
     }
 }

@@ -86,66 +86,59 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     #[inline(never)]
     fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
-        while !self.try_take_over(zone, run)? {}
-        Ok(())
-    }
-
-    /// Makes this process the holder of an allocated block or run; returns `false` if the holder has changed before the block
-    /// was claimed.
-    ///
-    /// # Errors
-    /// Those of [`Self::take_over`].
-    fn try_take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<bool, FrameState> {
         let (holders, node) = (zone.holders(), &self.nodes[zone.node]);
-        let Some(cells) = node.handover.filter(|_| P::IS_SHARED) else { return Ok(true) };
-        let _held = self.handover(node, cells);
-        let (state, from) = (zone.frames.state(run.first), holders.of(run.first));
-        let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {
-            return Err(state);
-        };
-        let Some(totals) = usize::from(from).checked_sub(1).and_then(|at| zone.by_process.get(at)) else {
-            return Err(zone.frames.state(run.first)); // it was freed meanwhile
-        };
-        if from == holders.process {
-            return if zone.frames.block_or_run_at(run.first) == Some(run) { Ok(true) } else { Err(state) };
-        }
-        let lane = kind.item().lane();
-        let allocated = node.by_process[usize::from(from) - 1].moved.0[lane].load(Relaxed);
-        let free = totals.moved.0[ZoneItem::Free.lane()].load(Relaxed);
-        let values = [
-            run.first.into(),
-            run.count,
-            state.encode().into(),
-            from.into(),
-            holders.process.into(),
-            lane as u64,
-            free.wrapping_add(run.count),
-            allocated.wrapping_sub(run.count),
-        ];
-        // Relaxed: the next store publishes them.
-        cells.intent.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
-        // Release: publishes the values; pairs with `MachineState::finish_handover`.
-        cells.zone.store(zone.id.index() as u64 + 1, Release);
-        let claimed = claim(zone, run, state);
-        if claimed.is_err() || holders.is_here(run.first) {
-            // If it is here, another thread of this process has allocated it meanwhile. Its state comes before the intent ends.
-            if claimed.is_ok() {
-                zone.frames.set(run.first, state);
+        let Some(cells) = node.handover.filter(|_| P::IS_SHARED) else { return Ok(()) };
+        loop {
+            let _held = self.handover(node, cells);
+            let (state, from) = (zone.frames.state(run.first), holders.of(run.first));
+            let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {
+                return Err(state);
+            };
+            let Some(totals) = usize::from(from).checked_sub(1).and_then(|at| zone.by_process.get(at)) else {
+                return Err(zone.frames.state(run.first)); // it was freed meanwhile
+            };
+            if from == holders.process {
+                return if zone.frames.block_or_run_at(run.first) == Some(run) { Ok(()) } else { Err(state) };
             }
-            cells.zone.store(0, Release); // Release: publishes the state; pairs with `MachineState::finish_handover`.
-            return claimed.map(|()| false);
+            let lane = kind.item().lane();
+            let allocated = node.by_process[usize::from(from) - 1].moved.0[lane].load(Relaxed);
+            let free = totals.moved.0[ZoneItem::Free.lane()].load(Relaxed);
+            let values = [
+                run.first.into(),
+                run.count,
+                state.encode().into(),
+                from.into(),
+                holders.process.into(),
+                lane as u64,
+                free.wrapping_add(run.count),
+                allocated.wrapping_sub(run.count),
+            ];
+            // Relaxed: the next store publishes them.
+            cells.intent.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
+            // Release: publishes the values; pairs with `MachineState::finish_handover`.
+            cells.zone.store(zone.id.index() as u64 + 1, Release);
+            let claimed = claim(zone, run, state);
+            if claimed.is_err() || holders.is_here(run.first) {
+                // If it is here, another thread of this process has allocated it meanwhile. Its state comes before the intent ends.
+                if claimed.is_ok() {
+                    zone.frames.set(run.first, state);
+                }
+                cells.zone.store(0, Release); // Release: publishes the state; pairs with `MachineState::finish_handover`.
+                claimed?;
+                continue;
+            }
+            if self.finish_handover(node, cells) {
+                // These are counts of this process, which are dropped if it dies before they are right.
+                zone.counters().add_total(ZoneItem::Free, -(run.count as i64));
+                node.counters.add_total(kind.item(), run.count as i64);
+                return Ok(());
+            }
+            // The holder changed before the block was claimed.
         }
-        let is_taken = self.finish_handover(node, cells);
-        if is_taken {
-            // These are counts of this process, which are dropped if it dies before they are right.
-            zone.counters().add_total(ZoneItem::Free, -(run.count as i64));
-            node.counters.add_total(kind.item(), run.count as i64);
-        }
-        Ok(is_taken)
     }
 
     /// Waits for a node's handover lock; finishes the handover that a process died in.
-    pub(crate) fn handover<'a>(&self, node: &Node<'m, P>, cells: &'a HandoverCells<P>) -> Held<'a, P::Lock> {
+    pub(super) fn handover<'a>(&self, node: &Node<'m, P>, cells: &'a HandoverCells<P>) -> Held<'a, P::Lock> {
         let held = Held::wait(&cells.lock.0);
         held.repair_with(|| _ = self.finish_handover(node, cells));
         held
@@ -157,7 +150,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Between the moments at which a handover reads the holder and claims the block, the block may be freed and allocated by
     /// another process. Such a handover is dropped, too.
     fn finish_handover(&self, node: &Node<'m, P>, cells: &HandoverCells<P>) -> bool {
-        // Acquire: takes the values; pairs with `MachineState::try_take_over`.
+        // Acquire: takes the values; pairs with `MachineState::take_over`.
         let Some(zone) = (cells.zone.load(Acquire) as usize).checked_sub(1) else { return false };
         let zone = &self.zones[zone];
         let [first, count, state, from, to, lane, free, allocated] =

@@ -30,9 +30,6 @@ pub enum OnDeath {
     Keep,
 }
 
-/// Frames of a dead process that stay allocated, by kind.
-type Kept = [u64; PageKind::ALL.len()];
-
 impl<P: Platform> Allocator<'_, P> {
     /// Sets what becomes of a process's blocks when it ends; by default [`OnDeath::Free`].
     ///
@@ -62,7 +59,12 @@ impl<P: Platform> Allocator<'_, P> {
         // First, because this process may be in the place of one that died with a pageset locked, which a repair would wait for.
         // Until its frames are freed, their holder says whose they are.
         let cpus = state.cpus_of(process);
-        cpus.clone().for_each(|&cpu| state.reset_cpu(cpu));
+        for &cpu in cpus.clone() {
+            for pagesets in state.pagesets {
+                pagesets.of(cpu).reset(pagesets.stacks(cpu).1.capacity().get() as u32);
+            }
+            state.deferred[cpu.index as usize].take_all().for_each(drop);
+        }
         let held = state.lock_changes();
         let freed = state.nodes.iter().map(|node| state.recover_node(node, process, keeps)).sum();
         let set_offline = |cpu: &CpuInfo| state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: under the change lock
@@ -107,7 +109,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A free of another process must not take a block over that is being freed, nor move counts that are being made.
         let handover = || node.handover.map(|cells| self.handover(node, cells));
         let counted = keeps.then(handover);
-        let (mut freed, mut kept) = (0, Kept::default());
+        let (mut freed, mut kept) = (0, [0; PageKind::COUNT]); // frames, those that stay by kind
         for zone in &self.zones[node.first_zone..][..node.zone_count] {
             let (before, mut run) = (kept, None);
             for at in 0..zone.free_areas.shape.count {
@@ -134,16 +136,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             set_total(node.by_process, process, kind.item(), kept[kind as usize]);
         }
         freed
-    }
-
-    /// Makes the pagesets and the deferred frees of a CPU as they were at first. Their frames are freed by their holder.
-    fn reset_cpu(&self, cpu: CpuInfo) {
-        for zone in self.zones {
-            let pagesets = self.pagesets_of(zone);
-            let slots = pagesets.stacks(cpu).1.capacity().get();
-            pagesets.of(cpu).reset(slots as u32);
-        }
-        self.deferred[cpu.index as usize].take_all().for_each(drop);
     }
 }
 

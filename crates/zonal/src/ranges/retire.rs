@@ -83,7 +83,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Retires frames whose blocks were freed without it, which frees under [`InvalidFree::Checked`] can cause.
     pub(crate) fn retire_lost(&self) {
-        if self.state.invalid_free != InvalidFree::Checked {
+        if self.state.config.invalid_free != InvalidFree::Checked {
             return;
         }
         for zone in self.state.zones.iter().filter(|zone| zone.pending() != 0) {

@@ -78,7 +78,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn reclaim_run(&self, context: &AllocContext<'_>) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
         // A claim of a range would outlive its process if several share the allocator.
-        if !context.may_reclaim || self.process != 0 {
+        if !context.may_reclaim || P::IS_SHARED && self.process != 0 {
             return Err(evicted);
         }
         let most = PageCount::new(context.count.get().saturating_mul(2));

@@ -18,7 +18,7 @@ use crate::request::{BELOW, Request, RequestFlags, ZEROED};
 use crate::rules::watermarks::Urgency;
 use crate::units::{NodeId, PageCount, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
-use crate::zonelist::allowed_nodes::AllowedNodes;
+use crate::zonelist::AllowedNodes;
 
 /// A request with its policy and cpuset resolved to nodes.
 pub(crate) struct AllocContext<'r> {

@@ -116,7 +116,10 @@ pub fn fallback_order(
     load: &mut [u64],
     order: &mut [u16],
 ) -> usize {
-    let length = list_candidates(from, nodes, order);
+    // `from` comes first if it has memory; the others are not sorted yet.
+    let own_first = core::iter::once(from).chain((0..nodes.len()).filter(|&node| node != from));
+    let usable = own_first.filter(|&node| nodes.has_memory(node) && nodes.is_online(node));
+    let length = usable.zip(&mut *order).map(|(node, place)| *place = node as u16).count();
     let online = (0..nodes.len()).filter(|&node| nodes.is_online(node)).count() as u64;
     let own = usize::from(length > 0 && usize::from(order[0]) == from);
     let scale = rules.load.scale(online);
@@ -124,8 +127,10 @@ pub fn fallback_order(
     // while one list is built. Sorting once therefore has the same result as repeatedly choosing the node with the
     // smallest key.
     sort_by_key(&mut order[own..length], |&node| {
-        let far = weight(from, usize::from(node), nodes, rules.cpu_penalty);
-        (far.saturating_mul(scale).saturating_add(load[usize::from(node)]), node)
+        let to = usize::from(node);
+        let penalty = u64::from(rules.cpu_penalty == CpuPenalty::On && nodes.has_cpus(to));
+        let far = u64::from(nodes.distance(from, to)) + u64::from(to < from) + penalty;
+        (far.saturating_mul(scale).saturating_add(load[to]), node)
     });
     let mut before = from;
     for (place, &node) in order[..length].iter().enumerate() {
@@ -138,17 +143,4 @@ pub fn fallback_order(
         before = node;
     }
     length
-}
-
-/// Writes the nodes of the list and returns their number. `from` comes first if it has memory; the others are not sorted.
-fn list_candidates(from: usize, nodes: &impl FallbackNodes, order: &mut [u16]) -> usize {
-    let own_first = core::iter::once(from).chain((0..nodes.len()).filter(|&node| node != from));
-    let usable = own_first.filter(|&node| nodes.has_memory(node) && nodes.is_online(node));
-    usable.zip(order).map(|(node, place)| *place = node as u16).count()
-}
-
-/// Returns the distance between two nodes, with what else makes a node count as farther.
-fn weight(from: usize, to: usize, nodes: &impl FallbackNodes, penalty: CpuPenalty) -> u64 {
-    let penalty = u64::from(penalty == CpuPenalty::On && nodes.has_cpus(to));
-    u64::from(nodes.distance(from, to)) + u64::from(to < from) + penalty
 }

@@ -11,8 +11,8 @@
 //! `rules/pageset_limits.rs` computes the limits.
 
 mod allowance;
-pub(crate) mod depth;
-pub(crate) mod stepwise;
+mod depth;
+mod stepwise;
 pub(crate) mod words;
 
 pub use allowance::{Allowance, Leeway};

@@ -11,8 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Atomic, Platform};
 use crate::units::{ZoneId, ZoneKind};
-use crate::zonelist::allowed_nodes::AllowedNodes;
-use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
+use crate::zonelist::{AllowedNodes, ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
 /// Maximum number of positions tested one by one before the allowed nodes' positions are collected.
 const TESTS: usize = 64;
@@ -25,7 +24,7 @@ pub(crate) struct Candidates<'s, 'm, P: Platform> {
 }
 
 /// A filter for the positions of the nodes that may serve a request.
-pub(crate) struct NodeFilter<'s> {
+struct NodeFilter<'s> {
     nodes: AllowedNodes<'s>,
     /// Number of allowed nodes.
     count: usize,
@@ -37,13 +36,17 @@ pub(crate) struct NodeFilter<'s> {
 }
 
 impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
-    /// Creates the candidates of `list`, which are the zones up to the kind `limit` on the nodes that `filter` allows.
+    /// Creates the candidates of `list`, which are the zones up to the kind `limit`.
+    ///
+    /// With a filter, they are on these nodes only. It has the number of nodes, of which some may have no memory, and storage
+    /// for their positions.
     #[inline]
-    pub(crate) const fn new(
+    pub(crate) fn new(
         list: ListReader<'s, 'm, P>,
         limit: ZoneKind,
-        filter: Option<NodeFilter<'s>>,
+        filter: Option<(AllowedNodes<'s>, usize, &'s mut Option<PositionMask>)>,
     ) -> Self {
+        let filter = filter.map(|(nodes, count, listed)| NodeFilter { nodes, count, tests: 0, listed });
         Self { list, limit, filter }
     }
 
@@ -67,7 +70,9 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
                 }
                 if open != 0 {
                     let position = word * 64 + open.trailing_zeros() as usize;
-                    return Ok(Some((position, self.list.zone_at(position)?)));
+                    let (zone, _) = self.list.entry(position);
+                    self.list.check()?;
+                    return Ok(Some((position, ZoneId::from_index(zone))));
                 }
             }
             (word, open) = (word + 1, u64::MAX);
@@ -76,19 +81,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
     }
 }
 
-impl<'s> NodeFilter<'s> {
-    /// Creates a filter that allows only the `count` nodes of `nodes`; `listed` stores their positions.
-    ///
-    /// Nodes without memory may be counted; they make no difference to the result.
-    #[inline]
-    pub(crate) const fn new(
-        nodes: AllowedNodes<'s>,
-        count: usize,
-        listed: &'s mut Option<PositionMask>,
-    ) -> Self {
-        Self { nodes, count, tests: 0, listed }
-    }
-
+impl NodeFilter<'_> {
     /// Removes the leading positions of nodes that are not allowed from `open`, one word of positions in a list with
     /// `len` zones.
     ///

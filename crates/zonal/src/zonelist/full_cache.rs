@@ -30,7 +30,7 @@ const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
 /// The properties of a scan that determine which full bits apply to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanClass {
-    order_class: usize,
+    pub(crate) order_class: usize,
     watermark: Watermark,
     urgency: usize,
     limit: usize,
@@ -39,14 +39,20 @@ pub(crate) struct ScanClass {
 }
 
 impl ScanClass {
-    /// Returns the class of all scans in a past form, or of those with this zone limit if the form separates limits.
-    pub(crate) fn past(form: &dyn ScanForm, limit: ZoneKind) -> Self {
-        let limit = if form.separates_limits() { limit.index() } else { ZoneKind::COUNT - 1 };
-        Self { order_class: ORDER_CLASSES - 1, watermark: Watermark::Low, urgency: 0, limit, is_alone: true }
-    }
-
-    /// Returns the class of a scan.
-    pub(crate) fn of(order: Order, watermark: Watermark, urgency: Urgency, limit: ZoneKind) -> Self {
+    /// Returns the class of a scan. In a past form, all scans have one, or those with the same zone limit if the form
+    /// separates limits.
+    pub(crate) fn of(
+        form: Option<&dyn ScanForm>,
+        order: Order,
+        watermark: Watermark,
+        urgency: Urgency,
+        limit: ZoneKind,
+    ) -> Self {
+        if let Some(form) = form {
+            let (order_class, watermark) = (ORDER_CLASSES - 1, Watermark::Low);
+            let limit = if form.separates_limits() { limit.index() } else { ZoneKind::COUNT - 1 };
+            return Self { order_class, watermark, urgency: 0, limit, is_alone: true };
+        }
         let urgency = (urgency as usize).min(URGENCIES - 1);
         let (order_class, limit) = (OrderClasses::class_of(order), limit.index());
         Self { order_class, watermark, urgency, limit, is_alone: false }
@@ -55,11 +61,6 @@ impl ScanClass {
     const fn index(self) -> usize {
         let at = self.limit * URGENCIES + self.urgency;
         (at * MARKS + self.watermark as usize) * ORDER_CLASSES + self.order_class
-    }
-
-    /// Returns the order class of the scan.
-    pub(crate) const fn order_class(self) -> usize {
-        self.order_class
     }
 
     /// Returns the order classes to which a full bit set by this scan applies.
@@ -143,16 +144,14 @@ impl<'m, P: Platform> FullBits<'m, P> {
         }
     }
 
-    /// Whether the full bit of `position` is set for `class`.
-    pub(crate) fn is_full(&self, class: ScanClass, position: usize) -> bool {
-        self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
-    }
-
     /// Sets the full bit of `position` for every class to which a bit set by `class` applies; returns whether it set a new
     /// bit.
     pub(crate) fn set_full(&self, class: ScanClass, position: usize) -> bool {
-        let mut is_new = false;
-        class.for_each_bound(|bound| is_new |= self.set(bound, position));
+        let (mut is_new, bit) = (false, 1 << (position % 64));
+        class.for_each_bound(|bound| {
+            let word = &self.bitmap(bound)[position / 64];
+            is_new |= word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0;
+        });
         is_new
     }
 
@@ -165,13 +164,6 @@ impl<'m, P: Platform> FullBits<'m, P> {
                 word.fetch_and(!bit, Relaxed);
             }
         }
-    }
-
-    /// Sets a full bit; returns whether it was not set before.
-    fn set(&self, class: ScanClass, position: usize) -> bool {
-        let word = &self.bitmap(class)[position / 64];
-        let bit = 1 << (position % 64);
-        word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
     }
 
     /// Returns the full bits that apply to scans of `class`, by position.

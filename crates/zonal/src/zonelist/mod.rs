@@ -6,19 +6,17 @@
 //! list) and by node. Related files: `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records which
 //! positions hold full zones, and `zonelist/candidates.rs` walks a list.
 
-pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
 pub(crate) mod full_cache;
 pub(crate) mod nearest_zones;
 
-use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
+use crate::node_mask::NodeMask;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
-use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::full_cache::{FullBits, POSITION_WORDS};
 
 /// A bitmap over the positions of any list.
@@ -30,6 +28,37 @@ const LIMITS: usize = ZoneKind::COUNT - 1;
 /// Maximum number of attempts at a scan when the lists are rebuilt twice during an attempt, which invalidates it.
 pub(crate) const RESTARTS: u32 = 8;
 
+/// The nodes that a request's policy and cpuset allow.
+#[derive(Clone, Copy)]
+pub(crate) struct AllowedNodes<'r> {
+    /// A node is allowed if it is in the first set and, if there is a second set, also in the second.
+    masks: (&'r NodeMask, Option<&'r NodeMask>),
+}
+
+impl<'r> AllowedNodes<'r> {
+    /// Creates the set of nodes in `first` and, if present, in `other`.
+    pub(crate) const fn new(first: &'r NodeMask, other: Option<&'r NodeMask>) -> Self {
+        Self { masks: (first, other) }
+    }
+
+    /// Whether a node is allowed.
+    #[inline]
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
+    }
+
+    /// Returns how many nodes are allowed, with memory or without.
+    pub(crate) fn len(&self) -> usize {
+        self.masks.1.map_or_else(|| self.masks.0.len(), |other| self.masks.0.intersection(other).len())
+    }
+
+    /// Returns the bits of the 64 nodes whose ids start at `64 * word`.
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        self.masks.0.words[word] & self.masks.1.map_or(!0, |mask| mask.words[word])
+    }
+}
+
 /// The two copies of one node's list, and the full bits, which both copies share.
 pub(crate) struct Zonelist<'m, P: Platform> {
     pub(crate) copies: [ListCopy<'m, P>; 2],
@@ -37,65 +66,21 @@ pub(crate) struct Zonelist<'m, P: Platform> {
 }
 
 pub(crate) struct ListCopy<'m, P: Platform> {
-    /// `[0]` = length, then an [`Entry`] for each position.
+    /// `[0]` = length, then the zone and the node at each position, as [`halves`].
     pub(crate) entries: &'m [P::U32],
-    /// The positions of each node's zones by node id, as [`Stretch`].
+    /// The stretch of each node's zones by node id: the first position and the count, as [`halves`]. All bits are 0 for a node
+    /// that is not listed.
     pub(crate) nodes: &'m [P::U32],
     /// A bitmap for each zone limit except the highest, with the positions of the zones that are within the limit.
     pub(crate) within: [&'m [P::U64]; LIMITS],
 }
 
-/// The entry at a position: a zone and its node.
-#[derive(Clone, Copy)]
-struct Entry(u32);
-
-impl Entry {
-    const NODE_SHIFT: u32 = 16;
-
-    const fn new(zone: ZoneId, node: NodeId) -> Self {
-        Self(zone.index() as u32 | (node.index() as u32) << Self::NODE_SHIFT)
-    }
-
-    const fn zone(self) -> ZoneId {
-        ZoneId::from_index(self.0 as usize % (1 << Self::NODE_SHIFT))
-    }
-
-    const fn node(self) -> NodeId {
-        NodeId::from_index((self.0 >> Self::NODE_SHIFT) as usize)
-    }
+/// Returns the halves of a cell: of an entry, the zone and its node; of a stretch, the first position and the count.
+const fn halves(cell: u32) -> (usize, usize) {
+    (cell as usize & 0xffff, (cell >> 16) as usize)
 }
 
-/// The positions of a node's zones, as the first position and the count; all bits are 0 for a node that is not listed.
-#[derive(Clone, Copy)]
-struct Stretch(u32);
-
-impl Stretch {
-    const NONE: Self = Self(0);
-    const COUNT_SHIFT: u32 = 16;
-
-    const fn starting(position: usize) -> Self {
-        Self(position as u32)
-    }
-
-    const fn extended(self) -> Self {
-        Self(self.0 + (1 << Self::COUNT_SHIFT))
-    }
-
-    fn positions(self) -> Range<usize> {
-        let first = self.0 as usize % (1 << Self::COUNT_SHIFT);
-        first..first + (self.0 >> Self::COUNT_SHIFT) as usize
-    }
-}
-
-/// A zone that a rebuild adds to a list.
-#[derive(Clone, Copy)]
-pub(crate) struct Listed {
-    pub(crate) zone: ZoneId,
-    pub(crate) node: NodeId,
-    pub(crate) kind: ZoneKind,
-}
-
-copy_view!(Zonelist, ListCopy, Zonelists);
+copy_view!(Zonelist, ListCopy);
 
 impl<'m, P: Platform> Zonelist<'m, P> {
     /// Adds the size of both copies that one node's list has, for `zones` zones and node ids below `node_ids`.
@@ -148,11 +133,6 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         self.current.load(Acquire) // Acquire: takes the copies of this version; pairs with `Zonelists::rebuild`.
     }
 
-    /// Returns the full bits of a node's list.
-    pub(crate) const fn full(&self, node: usize) -> &'m FullBits<'m, P> {
-        &self.lists[node].full
-    }
-
     /// Replaces all lists by what `write` writes to each node's idle copy, and wipes their full bits, because positions in the
     /// lists have changed.
     ///
@@ -172,17 +152,20 @@ impl<'m, P: Platform> Zonelists<'m, P> {
 
 impl<P: Platform> ListCopy<'_, P> {
     /// Replaces the zones of an idle copy.
-    pub(crate) fn write(&self, zones: impl Iterator<Item = Listed>) {
+    pub(crate) fn write(&self, zones: impl Iterator<Item = (ZoneId, NodeId, ZoneKind)>) {
         // A reader that sees one of the stores below also sees that the rebuild has begun.
-        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `stretch`, `entry`.
-        self.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
+        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `position_of`, `entry`.
+        self.nodes.iter().for_each(|node| node.store(0, Release));
         self.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
-        let (mut len, mut of_node) = (0, (None, Stretch::NONE));
-        for (position, Listed { zone, node, kind }) in zones.enumerate() {
-            self.entries[position + 1].store(Entry::new(zone, node).0, Release); // Release: as above.
-            let before = if of_node.0 == Some(node) { of_node.1 } else { Stretch::starting(position) };
-            of_node = (Some(node), before.extended());
-            self.nodes[node.index()].store(of_node.1.0, Release); // Release: as above.
+        let (mut len, mut last_node, mut stretch) = (0, None, 0);
+        for (position, (zone, node, kind)) in zones.enumerate() {
+            let entry = zone.index() as u32 | (node.index() as u32) << 16;
+            self.entries[position + 1].store(entry, Release); // Release: as above.
+            if last_node != Some(node) {
+                (last_node, stretch) = (Some(node), position as u32);
+            }
+            stretch += 1 << 16;
+            self.nodes[node.index()].store(stretch, Release); // Release: as above.
             for within in self.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
                 // The load is relaxed, because there is no other writer.
@@ -198,7 +181,8 @@ impl<P: Platform> ListCopy<'_, P> {
 /// A reader for the copy of a list that was current when the reader was created.
 pub(crate) struct ListReader<'a, 'm, P: Platform> {
     list: &'a ListCopy<'m, P>,
-    version: u64,
+    /// The version of the list.
+    pub(crate) version: u64,
     begun: &'a P::U64,
 }
 
@@ -207,12 +191,6 @@ pub(crate) struct ListReader<'a, 'm, P: Platform> {
 pub(crate) struct ListChanged;
 
 impl<P: Platform> ListReader<'_, '_, P> {
-    /// Returns the version of the list.
-    #[inline]
-    pub(crate) const fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Returns how many zones are listed.
     #[inline]
     pub(crate) fn len(&self) -> Result<usize, ListChanged> {
@@ -221,20 +199,12 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(len as usize)
     }
 
-    /// Returns the zone at `position`, which must be within the list.
-    #[inline]
-    fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
-        let entry = self.entry(position);
-        self.check()?;
-        Ok(entry.zone())
-    }
-
     /// Returns the node of the zone at `position`, which must be within the list.
     ///
     /// The result is valid only if a later [`Self::check`] succeeds.
     #[inline]
     pub(crate) fn node_at(&self, position: usize) -> NodeId {
-        self.entry(position).node()
+        NodeId::from_index(self.entry(position).1)
     }
 
     /// Returns a mask of the positions in word `word` whose zones are within `limit`; `len` is the length of the list.
@@ -261,7 +231,8 @@ impl<P: Platform> ListReader<'_, '_, P> {
                     break;
                 };
                 // Acquire: takes `begun`; pairs with `ListCopy::write`.
-                for position in Stretch(node.load(Acquire)).positions() {
+                let (first, count) = halves(node.load(Acquire));
+                for position in first..first + count {
                     if position / 64 != at {
                         bitmap[at] |= bits;
                         (at, bits) = (position / 64, 0);
@@ -276,20 +247,19 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// Returns the position of a zone on `node`, or `None` if it is not listed.
     pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
-        let position = self.stretch(node).positions().find(|&position| self.entry(position).zone() == zone);
+        // Acquire: takes `begun`; pairs with `ListCopy::write`.
+        let (first, count) = halves(self.list.nodes[node.index()].load(Acquire));
+        let position = (first..first + count).find(|&position| self.entry(position).0 == zone.index());
         self.check()?;
         Ok(position)
     }
 
-    fn stretch(&self, node: NodeId) -> Stretch {
-        // Acquire: takes `begun`; pairs with `ListCopy::write`.
-        Stretch(self.list.nodes[node.index()].load(Acquire))
-    }
-
+    /// Returns the indices of the zone and the node at `position`, which must be within the list; valid only if a later
+    /// [`Self::check`] succeeds.
     #[inline]
-    fn entry(&self, position: usize) -> Entry {
+    fn entry(&self, position: usize) -> (usize, usize) {
         // Acquire: takes `begun`; pairs with `ListCopy::write`.
-        Entry(self.list.entries[position + 1].load(Acquire))
+        halves(self.list.entries[position + 1].load(Acquire))
     }
 
     /// Fails if a second rebuild has begun since this reader was created, because it may have overwritten the data

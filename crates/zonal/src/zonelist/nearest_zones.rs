@@ -9,10 +9,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
-use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{ZoneId, ZoneKind};
-use crate::zonelist::allowed_nodes::AllowedNodes;
+use crate::zonelist::AllowedNodes;
 
 /// Cells of a record: its version, the version of the zonelists, the zone with the zone limit, and the set.
 const VERSION: usize = 0;
@@ -30,39 +29,7 @@ pub(crate) struct NearestZones<'m, P: Platform> {
     words: usize,
 }
 
-copy_view!(NearestZones);
-
-/// What a record depends on, besides the set of nodes.
-#[derive(Clone, Copy)]
-pub(crate) struct Lookup {
-    /// Index of the CPU.
-    pub(crate) cpu: u32,
-    pub(crate) limit: ZoneKind,
-    /// Version of the zonelists.
-    pub(crate) lists: u64,
-}
-
-impl Lookup {
-    /// Returns the cell of a found zone; it is never zero.
-    const fn found(self, zone: ZoneId) -> u64 {
-        ((self.limit.index() as u64 + 1) << 32) | zone.index() as u64
-    }
-
-    /// Returns the zone of a cell, if the zone was found with the same zone limit.
-    #[inline]
-    const fn zone(self, found: u64) -> Option<ZoneId> {
-        if found >> 32 == self.limit.index() as u64 + 1 {
-            Some(ZoneId::from_index(found as u32 as usize))
-        } else {
-            None
-        }
-    }
-}
-
 impl<'m, P: Platform> NearestZones<'m, P> {
-    /// The value before the records are built.
-    pub(crate) const NONE: Self = Self { cells: &[], words: 0 };
-
     /// Adds the size of the records for `cpus` CPUs and node ids below `node_ids`.
     pub(crate) fn measure(measure: &mut Measure, cpus: usize, node_ids: usize) {
         measure.add::<P::U64>(cpus * Self::stride(node_ids.div_ceil(64)));
@@ -97,15 +64,25 @@ impl<'m, P: Platform> NearestZones<'m, P> {
         (found != 0).then(|| ZoneId::from_index(found as u32 as usize))
     }
 
-    /// Returns the nearest zone on `nodes`, if the CPU's record has it.
+    /// Returns the nearest zone on `nodes` within a zone limit, if the CPU's record has it, found in this version of the
+    /// zonelists.
     #[inline(always)]
-    pub(crate) fn recall(&self, lookup: Lookup, nodes: &AllowedNodes<'_>) -> Option<ZoneId> {
-        let record = self.record(lookup.cpu)?;
+    pub(crate) fn recall(
+        &self,
+        cpu: u32,
+        limit: ZoneKind,
+        lists: u64,
+        nodes: &AllowedNodes<'_>,
+    ) -> Option<ZoneId> {
+        let record = self.record(cpu)?;
         // A reader that sees a store of `record_zone` also sees that the version is odd, or newer.
         // Acquire: takes the record of this version, or a newer version; pairs with `NearestZones::record_zone`.
         let version = record[VERSION].load(Acquire);
-        let is_same = record[LISTS].load(Acquire) == lookup.lists; // Acquire: as above.
-        let zone = lookup.zone(record[FOUND].load(Acquire))?; // Acquire: as above.
+        let is_same = record[LISTS].load(Acquire) == lists; // Acquire: as above.
+        let found = record[FOUND].load(Acquire); // Acquire: as above.
+        if found >> 32 != limit.index() as u64 + 1 {
+            return None;
+        }
         // Acquire: as above.
         let different = record[SET..]
             .iter()
@@ -113,12 +90,19 @@ impl<'m, P: Platform> NearestZones<'m, P> {
             .fold(0, |different, (at, word)| different | (word.load(Acquire) ^ nodes.word(at)));
         // Relaxed: the acquire loads above come first.
         let is_whole = version.is_multiple_of(2) && record[VERSION].load(Relaxed) == version;
-        (is_same && different == 0 && is_whole).then_some(zone)
+        (is_same && different == 0 && is_whole).then(|| ZoneId::from_index(found as u32 as usize))
     }
 
     /// Records the nearest zone on `nodes`, unless another thread is writing the CPU's record.
-    pub(crate) fn record_zone(&self, lookup: Lookup, nodes: &AllowedNodes<'_>, zone: ZoneId) {
-        let Some(record) = self.record(lookup.cpu) else { return };
+    pub(crate) fn record_zone(
+        &self,
+        cpu: u32,
+        limit: ZoneKind,
+        lists: u64,
+        nodes: &AllowedNodes<'_>,
+        zone: ZoneId,
+    ) {
+        let Some(record) = self.record(cpu) else { return };
         let version = record[VERSION].load(Relaxed); // relaxed: the exchange decides
         // Relaxed: a record that another thread writes is left alone.
         // Acquire: takes the previous writer's stores; pairs with `NearestZones::record_zone`.
@@ -128,8 +112,9 @@ impl<'m, P: Platform> NearestZones<'m, P> {
             return;
         }
         // Release: publishes the odd version with each of these stores; pairs with `NearestZones::recall`.
-        record[LISTS].store(lookup.lists, Release);
-        record[FOUND].store(lookup.found(zone), Release); // Release: as above.
+        record[LISTS].store(lists, Release);
+        let found = ((limit.index() as u64 + 1) << 32) | zone.index() as u64; // never zero
+        record[FOUND].store(found, Release); // Release: as above.
         // Release: as above.
         record[SET..].iter().enumerate().for_each(|(at, word)| word.store(nodes.word(at), Release));
         // Release: publishes the record; pairs with `NearestZones::recall`, `NearestZones::record_zone`.
@@ -153,7 +138,7 @@ mod tests {
         let rounds = if cfg!(miri) { 20 } else { 20_000 };
         let cells: [AtomicU64; NearestZones::<Native>::stride(WORDS)] =
             core::array::from_fn(|_| AtomicU64::new(0));
-        let nearest = NearestZones::<Native> { cells: &cells, words: WORDS };
+        let nearest = &NearestZones::<Native> { cells: &cells, words: WORDS };
         // The nodes of a set follow from its zone.
         let set = |zone: usize| -> NodeMask {
             (0..WORDS).map(|word| NodeId::from_index(64 * word + (zone + word) % 64)).collect()
@@ -165,13 +150,12 @@ mod tests {
                         let mut recalled = 0;
                         for round in 0..rounds {
                             let number = (round / 2 + thread) % 4;
-                            let lookup = Lookup { cpu: 0, limit: ZoneKind::Movable, lists: 1 };
                             let (mask, zone) = (set(number), ZoneId::from_index(number));
                             let nodes = AllowedNodes::new(&mask, None);
                             if round % 2 == thread % 2 {
-                                nearest.record_zone(lookup, &nodes, zone);
+                                nearest.record_zone(0, ZoneKind::Movable, 1, &nodes, zone);
                             }
-                            if let Some(found) = nearest.recall(lookup, &nodes) {
+                            if let Some(found) = nearest.recall(0, ZoneKind::Movable, 1, &nodes) {
                                 assert_eq!(found, zone);
                                 recalled += 1;
                             }

@@ -10,7 +10,7 @@
 //! | depth | the last step was a pop deeper than all before | pops only | distance and depth grow by the sum, or have saturated |
 //! | depth | the last step was a push deeper than all before | pushes only | the same |
 //! | depth | the period is nearly over; always under past forms | no pushes | each push must check the time |
-//! | stepwise | in the [cycle](super::StepwiseState::is_in_cycle) | pops and pushes whose sum stays in the cycle | a pop and a push undo each other |
+//! | stepwise | in the [cycle](super::StepwiseState::leeway) | pops and pushes whose sum stays in the cycle | a pop and a push undo each other |
 //! | stepwise | else | the direction of the last step only | n halvings and n additions have a closed form |
 //! | fixed | any | everything | there is no state |
 //!

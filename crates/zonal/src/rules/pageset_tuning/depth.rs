@@ -17,7 +17,7 @@ use crate::units::{Moment, PageCount, SECOND_NS};
 const PERIOD_NS: u64 = SECOND_NS;
 /// Age of a period from which every free checks the time, so that the first free after the end of the period closes
 /// it.
-pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
+const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 
 /// An allocation depth and a freeing depth, in frames, each of which saturates at 2^32 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,6 +100,16 @@ pub struct DepthState {
 }
 
 impl DepthState {
+    /// Whether a period that began at `start` is over.
+    pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
+        ns_apart(start, now) > PERIOD_NS
+    }
+
+    /// Whether a period that began at `start` is over or nearly over.
+    pub(crate) const fn is_period_nearly_over(start: Moment, now: Moment) -> bool {
+        ns_apart(start, now) > WATCH_NS
+    }
+
     /// Closes the period and returns the new `pageset.high`.
     pub(crate) fn close_period(&mut self, now: Moment, limits: HighLimits) -> PageCount {
         if limits.is_disabled() {
@@ -118,16 +128,11 @@ impl DepthState {
     }
 }
 
-/// Whether a period that began at `start` is over.
-pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
-    ns_apart(start, now) > PERIOD_NS
-}
-
 /// Returns the absolute difference between two moments, in nanoseconds.
 ///
 /// With a signed difference, a clock that was set back by more than a period would hold the period open until the
 /// clock reaches `start` again.
-pub(crate) const fn ns_apart(start: Moment, now: Moment) -> u64 {
+const fn ns_apart(start: Moment, now: Moment) -> u64 {
     now.ns().abs_diff(start.ns())
 }
 

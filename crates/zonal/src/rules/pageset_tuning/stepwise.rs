@@ -14,7 +14,7 @@ use crate::units::{Order, PageCount};
 const SHIFT_MAX: u32 = 5;
 /// Shift that determines the decay: each tick lowers `high` by an eighth.
 const DECAY_SHIFT: u32 = 3;
-/// Largest free count of the cycle; see [`StepwiseState::is_in_cycle`].
+/// Largest free count of the cycle; see [`StepwiseState::leeway`].
 const CYCLE_MAX: u32 = 2;
 
 /// Whether a zone's free frames are above its `watermarks.high`.
@@ -132,19 +132,17 @@ impl StepwiseState {
         }
     }
 
-    /// Whether the state is in the *cycle*: the refill shift is 0 and the free count is at most [`CYCLE_MAX`].
+    /// Returns how many single frames may be allocated and how many may be freed before the state leaves the *cycle*, in which
+    /// the refill shift is 0 and the free count is at most [`CYCLE_MAX`].
     ///
     /// Within the cycle, an allocation lowers the free count by one and a free raises it by one, because 2 / 2 is 1 and
     /// 1 / 2 is 0. The state after any number of steps within the cycle therefore depends only on how many more frames
     /// were allocated than freed.
-    const fn is_in_cycle(self) -> bool {
-        self.refill_shift == 0 && self.free_count <= CYCLE_MAX
-    }
-
-    /// Returns how many single frames may be allocated and how many may be freed before the state leaves the cycle.
     pub(crate) const fn leeway(self) -> Leeway {
-        let (pops, pushes) = (self.free_count, CYCLE_MAX.saturating_sub(self.free_count));
-        if self.is_in_cycle() { Leeway { pops, pushes } } else { Leeway::NONE }
+        if self.refill_shift != 0 || self.free_count > CYCLE_MAX {
+            return Leeway::NONE;
+        }
+        Leeway { pops: self.free_count, pushes: CYCLE_MAX - self.free_count }
     }
 
     /// Returns how many frames to refill for a request of `order`, and the new `high`.
@@ -167,7 +165,7 @@ impl StepwiseState {
         if order == Order::PAGE && wanted < below_high {
             self.refill_shift = (self.refill_shift + 1).min(SHIFT_MAX);
         }
-        Resize { size: at_least_one(wanted.min(below_high)), high }
+        Resize { size: wanted.min(below_high).max(PageCount::new(1)), high }
     }
 
     /// Returns the number of frames to move to the zone when the count reaches the [drain
@@ -185,7 +183,7 @@ impl StepwiseState {
             PageCount::new(1)
         } else {
             // If the count is below `high`, the count bounds the drain instead of `high`.
-            at_least_one(freed.max(batch).min(high.min(count).saturating_minus(batch)))
+            freed.max(batch).min(high.min(count).saturating_minus(batch)).max(PageCount::new(1))
         };
         Resize { size, high: limits.clamp(next) }
     }
@@ -197,10 +195,6 @@ impl StepwiseState {
     pub(crate) const fn word(self) -> u64 {
         self.refill_shift as u64 | (self.free_count as u64) << 32
     }
-}
-
-fn at_least_one(size: PageCount) -> PageCount {
-    size.max(PageCount::new(1))
 }
 
 #[cfg(test)]

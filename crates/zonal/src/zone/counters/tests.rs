@@ -138,7 +138,7 @@ fn a_threshold_beyond_the_lane_is_refused() {
 fn thresholds_and_workers_change_without_undoing_each_other() {
     let zone = Zone::<1>::new(0);
     let (counters, in_force) =
-        (zone.counters(), || (zone.counters().threshold(), zone.counters().threshold.in_force().overstep()));
+        (zone.counters(), || (zone.counters().threshold(), zone.counters().threshold.in_force().1));
     zone.set_thresholds(40, 3);
     assert_eq!(in_force(), (40, 20));
     counters.pressure_begins();

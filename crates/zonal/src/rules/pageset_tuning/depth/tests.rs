@@ -286,6 +286,6 @@ impl DepthState {
     pub(crate) fn on_push(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
         self.position = self.position.after(-(order.pages().get() as i64));
         self.deepest = self.deepest.deepest(self.position);
-        is_period_over(self.start, now).then(|| self.close_period(now, limits))
+        Self::is_period_over(self.start, now).then(|| self.close_period(now, limits))
     }
 }
