@@ -10,7 +10,7 @@ use crate::interleavings::model::NoReclaimer;
 use crate::interleavings::world::{World, config, on};
 
 const CPUS: u64 = 2;
-const THRESHOLD: u8 = 2;
+const THRESHOLD: u8 = 1;
 /// Maximum number of frames that all jobs together hold.
 const ALLOCATED_MAX: u64 = 3;
 

@@ -1,7 +1,7 @@
 //! Hotplug: brings CPUs and memory online and offline while allocation continues.
 //!
-//! Related files: `ranges/fences.rs` takes fenced memory offline. After each change, `admin/settings.rs` recomputes the limits, and `admin/rebuild_zonelists.rs`
-//! rebuilds the zonelists.
+//! Related files: `ranges/fences.rs` takes fenced memory offline. After each change, `admin/settings.rs` recomputes
+//! the limits, and `admin/rebuild_zonelists.rs` rebuilds the zonelists.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -1,7 +1,8 @@
 //! Rebuilds all zonelists from the fallback order of nodes.
 //!
 //! Related files: `rules/fallback_order.rs` contains the rule, `zonelist/mod.rs` defines the lists, and
-//! `admin/hotplug.rs` starts a rebuild when memory changes.
+//! `admin/hotplug.rs` and
+//! `ranges/fences.rs` start a rebuild when memory comes and goes.
 
 use core::sync::atomic::Ordering::Relaxed;
 

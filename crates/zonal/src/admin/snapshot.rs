@@ -156,6 +156,8 @@ pub struct NodeSnapshot {
     pub reclaimed: [PageCount; 3],
     /// Shares of the recent time in which direct reclaim stalled callers that prefer the node.
     pub stalled: StallShares,
+    /// Folds of the node's counters so far.
+    pub counter_folds: u64,
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -180,6 +182,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 ]
                 .map(total),
                 stalled: self.state.nodes[place].cells.stalls.0.shares(self.state.platform.now()),
+                counter_folds: self.state.nodes[place].counters.folds(),
             }
         })
     }

@@ -190,7 +190,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the error for `frame`, which is in the run that begins at offset `first`.
+    /// Returns the error for `frame`, which is in the run that begins at offset `first`, or in one that is gone since.
     fn inside_run(&self, zone: &Zone<'m, P>, frame: Pfn, first: Option<u32>) -> FreeError {
         match first.and_then(|first| zone.frames.run_at(first)) {
             Some(run) => {

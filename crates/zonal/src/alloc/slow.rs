@@ -455,7 +455,7 @@ pub(super) fn why_failed<P: Platform>(
     }
 }
 
-/// Mixes `x` with the finaliser of splitmix64, so that every bit of the result depends on every bit of `x`.
+/// Mixes `x` with the finaliser of splitmix64, so that each bit of the result depends on all bits of `x`.
 const fn mixed(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -208,7 +208,7 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 }
 
-/// Value of `serves_for` in the head of a pageset that serves for its own zone.
+/// Value of [`Head::serves_for`] if the pageset serves for its own zone.
 const OWN_ZONE: u32 = 0;
 
 const CLOSED: u32 = 1;

@@ -1,11 +1,12 @@
 //! Sessions: a session locks a pageset, and at its end sets the limits of pops and pushes without the lock.
 //!
 //! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
-//! out. The limits follow from the ends of the stack, the thresholds of counter differences (M4 in the README), and the
+//! out. The limits follow from the ends of the stack, the thresholds of counter differences (`zone/counters.rs`), and the
 //! allowance of the tuning rule (M2), which accounts for all these steps at the next session. Steps of larger blocks
 //! (`pageset/block_steps.rs`) have a part of the allowance. A push that fills the pageset up to `pageset.high` takes the
 //! lock, too; the zone's limits of this value are lower under some conditions. Related files:
-//! `rules/pageset_tuning/allowance.rs` computes the allowance, `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
+//! `rules/pageset_tuning/allowance.rs` computes the allowance, `platform/cpu_local.rs` compares with the
+//! limits, and `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;

@@ -287,7 +287,7 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
         self.table
     }
 
-    /// Returns the offset in [`Self::table`], in bytes, of the slot that each CPU of the process currently uses, by CPU id from the
+    /// Returns the offset in [`Self::table`], in bytes, of the slot that each of the process's CPUs currently uses, by CPU id from the
     /// process's first, for restartable sequences.
     #[inline(always)]
     pub fn current(&self) -> &'m [P::U64] {

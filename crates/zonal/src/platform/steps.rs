@@ -1,6 +1,6 @@
 //! The steps of a request, as plain data: which zones it tries, why each of them does not serve, and what comes next.
 //!
-//! Related files: `explain/mod.rs` produces the steps, from a real request or without allocating, and
+//! Related files: `alloc/slow.rs` and `alloc/scan.rs` produce the steps, from a real request or without allocating, and
 //! `platform/recorder.rs` passes them to the embedder.
 
 use core::fmt;

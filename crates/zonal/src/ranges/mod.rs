@@ -47,7 +47,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
         if !self.state.take_exactly(zone, run, kind) {
-            if self.state.process != 0 {
+            if P::IS_SHARED && self.state.process != 0 {
                 self.state.platform.drain_others(); // waits a moment for them
             }
             self.state.drain_zone(zone);

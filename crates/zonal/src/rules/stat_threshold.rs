@@ -19,6 +19,8 @@ use crate::units::PageCount;
 pub const MAX_STAT_THRESHOLD: u8 = 125;
 
 /// The rules of zone and node counters.
+///
+/// Blocks that pagesets serve are counted as NUMA events with the largest threshold, whatever these rules say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CounterRules {
     /// The fold threshold of a zone or node.

@@ -30,8 +30,8 @@ const FOLDS: usize = LANES - 1;
 
 /// Threshold of the blocks that a pageset served: the largest, whatever the machine.
 ///
-/// No decision depends on these statistics, so reads need not be close, and folds should be rare. Source: Wang 2017, Linux
-/// 3a321d2a3dde.
+/// No decision depends on the values of these statistics, so reads need not be close, and folds should be rare. Source: Wang 2017,
+/// Linux 3a321d2a3dde.
 pub(crate) const SERVED_MOST: u8 = MAX_STAT_THRESHOLD;
 /// Overstep of the blocks that a pageset served.
 pub(crate) const SERVED_OVERSTEP: i64 = SERVED_MOST as i64 / 2;
@@ -178,7 +178,8 @@ all_zero! {
 /// A view of one zone's or node's counters. Initially, all cells are zero.
 ///
 /// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
-/// `|difference| <= threshold`, unless the threshold has fallen since then. The totals of the machine, if present, are
+/// `|difference| <= threshold`, unless the threshold has fallen since then; the limit of served blocks, in the words of pagesets,
+/// is [`SERVED_MOST`]. The totals of the machine, if present, are
 /// `Σ totals` of all views that share them.
 ///
 /// Every access is relaxed. A word has one writer at a time, and the lock that the writer's guard represents orders the
@@ -361,7 +362,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         }
     }
 
-    /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold.
+    /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold, except for NUMA events.
     #[inline]
     pub(crate) fn approximate(&self, item: I) -> u64 {
         self.total(item).max(0) as u64

@@ -16,7 +16,7 @@
 //! | `0xff` | the frame is not managed, but its section has managed frames |
 //!
 //! Related files: `zone/frame_states.rs` has the bytes of a zone's frames. `transitions.in` next to the sources has the rows
-//! of the table of transitions, and the crate `zonal-verify` the table that they come from.
+//! that change states, from the table of transitions in the crate `zonal-verify`.
 
 use crate::units::{MAX_ORDER_LIMIT, Order, PageKind};
 
@@ -142,7 +142,7 @@ pub(super) const fn kind_bits(byte: u8) -> usize {
     (byte >> ORDER_BITS & KIND_MASK) as usize
 }
 
-/// Panics if no row of the table of transitions changes a state from `from` to `to`.
+/// Panics if the table of transitions has no row from state `from` to `to`.
 ///
 /// Builds with debug assertions have the check, and those with `--cfg zonal_transitions`.
 #[inline(always)]

@@ -119,7 +119,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         }
     }
 
-    /// Changes the states of all 64 single frames of a word if all are `from`; otherwise changes nothing and returns `false`.
+    /// Changes the states of a word's 64 single frames if all are `from`; otherwise changes nothing and returns `false`.
     #[inline]
     pub(crate) fn replace_word(&self, first: u32, from: FrameState, to: FrameState) -> bool {
         let (from, to) = (from.encode(), to.encode());

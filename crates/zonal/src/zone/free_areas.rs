@@ -335,7 +335,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: see `Buddy`
     }
 
-    /// Returns the words of active blocks (`buddy/active_block.rs`) to the buddies, so that [`Self::free_blocks`]
+    /// Returns the words of active blocks (`buddy/active_block.rs`) to the buddies, so that [`Self::blocks`]
     /// counts them.
     pub(crate) fn settle(&self) {
         for at in 0..self.shape.count {

@@ -152,7 +152,7 @@ impl<P: Platform> FrameTable<'_, P> {
         (P::IS_SHARED && !holders.is_empty()).then_some(holders)
     }
 
-    /// Returns the order of the later block of a run that begins at `frame`, if it has the same holder as `first`.
+    /// Returns the order of a run's later block that begins at `frame`, if it has the same holder as `first`.
     ///
     /// A recovery frees a dead process's run area by area, so a new run can end where the rest of one begins.
     fn later_block(&self, first: u32, frame: u64) -> Option<Order> {

@@ -173,7 +173,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
     }
 }
 
-/// A copy of the full bits for one class of scans, for scans that must not change them.
+/// A copy of one scan class's full bits, for scans that must not change them.
 pub(crate) struct BitsCopy<P: Platform> {
     words: [P::U64; POSITION_WORDS],
     class: Option<ScanClass>,
