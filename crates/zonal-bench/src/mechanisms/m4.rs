@@ -162,7 +162,7 @@ mod tests {
         for (rule, (threshold, overstep)) in counted.iter().zip(rules) {
             let (mut difference, mut expected) = (0_i32, 0.0);
             for page in 0..1000 * 2 * BATCH {
-                let step = if page / BATCH % 2 == 0 { 1 } else { -1 };
+                let step = if (page / BATCH) & 1 == 0 { 1 } else { -1 };
                 difference += step;
                 if difference.abs() > threshold {
                     difference = -step * overstep;
