@@ -173,14 +173,8 @@ fn runs_have_limits_of_operations_and_memory() {
 fn a_long_run_needs_no_more_memory_than_a_short_one() {
     let machine = SimulatedMachine { model: preset("quad-10-12-32").unwrap(), hardware: Hardware::default() };
     for cpus in [1, 2] {
-        let program = FirstTouch {
-            cpus,
-            gib_each: 0.125,
-            fault_ns: 1e9,
-            user_ns: 0.0,
-            simulated_gib_each: None,
-            policy: Placement::Local,
-        };
+        let program =
+            FirstTouch { cpus, gib_each: 0.125, fault_ns: 1e9, user_ns: 0.0, policy: Placement::Local };
         program.check(&machine).unwrap();
         let play = |sim: &zonal_lab::sim::Simulation<'_, '_>| {
             program.run(&System::new(sim), &AtomicBool::new(false)).unwrap()

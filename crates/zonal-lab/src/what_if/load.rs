@@ -99,7 +99,6 @@ impl<'a> Load<'a> {
                     Box::new(FirstTouch {
                         cpus,
                         gib_each: gib / cpus as f64,
-                        simulated_gib_each: None,
                         fault_ns: WORK_NS,
                         user_ns: 0.0,
                         policy: Placement::default(),

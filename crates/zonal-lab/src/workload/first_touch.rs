@@ -24,9 +24,6 @@ pub struct FirstTouch {
     pub cpus: usize,
     /// Memory of each process, in GiB.
     pub gib_each: f64,
-    /// Simulated part of this memory, in GiB. Times are scaled to all of it, so the part must be long enough for a steady
-    /// state. All of it if omitted.
-    pub simulated_gib_each: Option<f64>,
     /// Kernel work for a page fault, in nanoseconds. Excludes allocation and zeroing.
     pub fault_ns: f64,
     /// The program's own work for each page, in nanoseconds.
@@ -41,22 +38,19 @@ impl Program for FirstTouch {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
         check_pinned("cpus", self.cpus, machine)?;
         check_figure("gib_each", self.gib_each, 0.0..=memory_mib(machine) / 1024.0)?;
-        if let Some(gib) = self.simulated_gib_each {
-            check_figure("simulated_gib_each", gib, f64::MIN_POSITIVE..=self.gib_each)?;
-        }
         check_figure("fault_ns", self.fault_ns, WORK_NS)?;
         check_figure("user_ns", self.user_ns, WORK_NS)?;
         self.policy.check(machine)
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
-        self.cpus as f64 * self.simulated() * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
+        self.cpus as f64 * self.gib_each * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
     }
 
     fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (world, machine) = (system.sim.world, system.sim.machine);
         let page_bytes = u64::from(machine.model.page_bytes);
-        let pages = (self.simulated() * f64::from(1 << 30)) as u64 / page_bytes;
+        let pages = (self.gib_each * f64::from(1 << 30)) as u64 / page_bytes;
         let (fault, user) = (Time::from_ns(self.fault_ns), Time::from_ns(self.user_ns));
         let policy = match self.policy.policy(system.sim.allocator) {
             Ok(policy) => policy,
@@ -87,21 +81,13 @@ impl Program for FirstTouch {
         let last = ended.iter().copied().max().unwrap_or_default();
         let first = ended.iter().copied().min().unwrap_or_default();
         let mut outcome = Outcome::after(system, last);
-        let whole = |seconds: f64| seconds * self.gib_each / self.simulated();
         let total: f64 = ended.iter().map(|time| time.seconds()).sum();
         let user: f64 = ids.iter().map(|&id| world.account_of(id).user.seconds()).sum();
-        outcome.metric("wall", "s", whole(last.seconds()));
-        outcome.metric("min_wall", "s", whole(first.seconds()));
-        outcome.metric("sys", "s", whole(total - user));
-        outcome.metric("user", "s", whole(user));
-        outcome.metric("total_cpu", "s", whole(total));
+        outcome.metric("wall", "s", last.seconds());
+        outcome.metric("min_wall", "s", first.seconds());
+        outcome.metric("sys", "s", total - user);
+        outcome.metric("user", "s", user);
+        outcome.metric("total_cpu", "s", total);
         Ok(outcome)
-    }
-}
-
-impl FirstTouch {
-    /// Returns the GiB of each process that are simulated.
-    fn simulated(&self) -> f64 {
-        self.simulated_gib_each.unwrap_or(self.gib_each)
     }
 }

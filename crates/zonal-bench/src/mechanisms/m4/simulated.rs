@@ -75,7 +75,6 @@ fn of_rule(run: &Run, rule: super::Rule, totals: TotalsRule, sizes: &Sizes) -> R
         (zone.present, zone.spanned) = (zone.managed, zone.managed);
     }
     if let Workload::FirstTouch(program) = &mut run.workload {
-        program.simulated_gib_each = None;
         program.gib_each = f64::from(sizes.simulated_pages) * f64::from(page_bytes) / f64::from(1 << 30);
     }
     run
