@@ -99,11 +99,18 @@ pub(crate) fn death_in_recovery<C: Checker>() {
 pub(crate) fn recovery_against_free_for_the_dead<C: Checker>() {
     let world = Processes::<C>::new();
     let block = world.given(1, order(2));
-    let recovers = process(2, |world| world.recover_if_dead(2));
+    let is_recovered = Arc::new(AtomicU32::new(0));
+    let may_be_refused = Arc::clone(&is_recovered);
+    let recovers = process(2, move |world| {
+        if has_died::<C>(0) {
+            is_recovered.store(1, Relaxed); // relaxed: the recovery publishes it
+            world.recover(2, 1);
+        }
+    });
     let frees = process(3, move |world| {
         world.disown(block);
         let is_freed = world.allocator(3).free(block, order(2)).is_ok();
-        assert!(is_freed || has_died::<C>(0), "it is refused only if it was given back");
+        assert!(is_freed || may_be_refused.load(Relaxed) == 1, "it is refused only if it was given back");
     });
     world.at_once(|world| world.alloc_and_free(1, Order::PAGE), vec![recovers, frees]);
     world.check(None);
@@ -119,20 +126,35 @@ pub(crate) fn frees_of_a_run_at_once<C: Checker>() {
     frees_at_once::<C>(3, |allocator, first| allocator.free_frames(first, PageCount::new(3)).is_ok());
 }
 
+/// A process frees its page while another one does, and a third may die meanwhile; exactly one succeeds.
+pub(crate) fn frees_of_a_page_at_once<C: Checker>() {
+    let world = Processes::<C>::new();
+    let page = world.given(2, Order::PAGE);
+    world.disown(page);
+    frees_by_two(&world, move |allocator| allocator.free(page, Order::PAGE).is_ok());
+}
+
 fn frees_at_once<C: Checker>(count: u64, free: fn(&Shared<C>, Pfn) -> bool) {
     let world = Processes::<C>::new();
     C::set_cpu(0);
     let run =
         world.allocator(1).alloc_frames(&Request::page(), PageCount::new(count)).expect("there is memory");
+    frees_by_two(&world, move |allocator| free(allocator, run.range.start));
+}
+
+/// Lets processes 2 and 3 free the same while process 1 may die; exactly one succeeds.
+fn frees_by_two<C: Checker>(
+    world: &Arc<Processes<C>>,
+    free: impl Fn(&Shared<C>) -> bool + Copy + Send + 'static,
+) {
     let freed = Arc::new(AtomicU32::new(0));
     let frees = |number| {
         let freed = Arc::clone(&freed);
         process(number, move |world: &Processes<C>| {
-            let is_freed = free(world.allocator(number), run.range.start);
-            freed.fetch_add(is_freed.into(), Relaxed); // relaxed: the threads are joined
+            freed.fetch_add(free(world.allocator(number)).into(), Relaxed); // relaxed: the threads are joined
         })
     };
     world.at_once(|world| world.alloc_and_free(1, Order::PAGE), vec![frees(2), frees(3)]);
-    assert_eq!(freed.load(Relaxed), 1, "{run:?}");
+    assert_eq!(freed.load(Relaxed), 1);
     world.check(None);
 }

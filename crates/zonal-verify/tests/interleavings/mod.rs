@@ -91,7 +91,8 @@ macro_rules! for_all_scenarios {
             death_against_free_for_it: deaths, 1;
             death_in_recovery: deaths, 1;
             recovery_against_free_for_the_dead: deaths, 1;
-            frees_of_a_block_at_once: deaths, 1;
+            frees_of_a_block_at_once: deaths, 2;
+            frees_of_a_page_at_once: deaths, 1;
             frees_of_a_run_at_once: deaths, 1;
         }
     };
