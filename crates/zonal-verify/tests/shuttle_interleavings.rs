@@ -17,8 +17,8 @@ const SCHEDULES: usize = 1500;
 
 fn check(name: &str, module: &str, scenario: fn()) {
     let drawn = draw(SCHEDULES * interleavings::factor(), scenario);
-    let deaths = Shuttle::table(|table| table.deaths.get());
-    println!("{name}: {drawn} schedules, {deaths} deaths");
+    let (deaths, most) = Shuttle::table(|table| (table.deaths.get(), table.most_writes.get()));
+    println!("{name}: {drawn} schedules, {deaths} deaths before one of {most} writes");
     assert!(module != "deaths" || deaths > 0, "{name}: no process dies");
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct Table<C: Checker> {
     death: RefCell<Option<Rc<C::Cell>>>,
     /// Writes that are left to a doomed process.
     pub(crate) writes: Plain<u64>,
+    /// Most writes that one has made.
+    pub(crate) most_writes: Plain<u64>,
     /// Number of deaths, and of interleavings, since the exploration was last started.
     pub(crate) deaths: Plain<u64>,
     pub(crate) explored: Plain<u64>,
@@ -80,6 +82,7 @@ impl<C: Checker> Default for Table<C> {
             is_dead: Plain::new(false),
             death: RefCell::default(),
             writes: Plain::new(0),
+            most_writes: Plain::new(0),
             deaths: Plain::new(0),
             explored: Plain::new(0),
         }
@@ -91,6 +94,7 @@ impl<C: Checker> Table<C> {
     pub(crate) fn forget(&self) {
         self.written.borrow_mut().clear();
         self.exchanged.borrow_mut().clear();
+        self.most_writes.set(0);
         self.begin();
     }
 
@@ -138,6 +142,9 @@ impl<C: Checker> Table<C> {
                 let value = cell.load(Ordering::Acquire); // the threads were joined
                 self.values.borrow_mut()[at] = value;
             }
+        }
+        if let Some((_, left)) = self.doomed.get() {
+            self.most_writes.set(self.most_writes.get().max(self.writes.get() - left));
         }
         self.is_live.set(false);
         self.locks.borrow_mut().iter_mut().for_each(|lock| *lock = None);

@@ -21,13 +21,13 @@ checker!(Shuttle, shuttle, (), shuttle::thread::spawn);
 pub(crate) fn draw(schedules: usize, scenario: fn()) -> usize {
     const WARM_UP: usize = 50;
     const DEPTH: usize = 3;
-    /// Most writes after which a process dies.
-    const WRITES: u64 = 100;
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 17;
     Shuttle::table(Table::forget);
     let scenario = move || {
-        Shuttle::table(|table| table.writes.set(thread_rng().next_u64() % WRITES));
+        // The first schedule has no death, and shows how many writes there are.
+        let writes = |most| if most == 0 { u64::MAX } else { thread_rng().next_u64() % (most + 1) };
+        Shuttle::table(|table| table.writes.set(writes(table.most_writes.get())));
         scenario();
     };
     let random = |seed, schedules| {
