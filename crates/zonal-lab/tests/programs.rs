@@ -44,7 +44,7 @@ fn a_page_costs_fault_zeroing_and_program() {
     let program =
         FirstTouch { cpus: 4, gib_each: 0.05, fault_ns: 1000.0, user_ns: 500.0, policy: Placement::Local };
     let hardware = Hardware { cpu_gb_s: 4.096, node_gb_s: 0.0, ..Hardware::default() };
-    let outcome = run("quad-10-12-32", hardware.clone(), &Config::default(), &program);
+    let outcome = run("quad-10-12-32", hardware, &Config::default(), &program);
     let pages = 0.05 * f64::from(1 << 30) / 4096.0;
     // A page takes 1 us for fault handling and 1 us for zeroing; the allocator adds a little time.
     near(&outcome, "sys", 4.0 * pages * 2.0e-6, 5.0);

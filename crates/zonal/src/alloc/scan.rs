@@ -173,22 +173,16 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     ) -> Self {
         let (mode, form) = (state.shared.zonelist_cache(), state.past_scan());
         let nodes = state.nodes.len();
+        let are_parts = |pair: &[Zone<'m, P>]| (pair[0].node, pair[0].kind) == (pair[1].node, pair[1].kind);
         // The present form uses it where a fallback exists and watermarks count; a past form decides by the list.
         let off = match form {
             _ if mode == ZonelistCache::Off || context.below.is_some() => true,
             Some(_) if context.strict && !context.first.is_empty() => true,
             Some(form) if context.strict || nodes == 1 => !form.serves_one_node(),
             Some(form) => context.bound.is_some() && !form.serves_bound(),
+            None if context.strict || context.flags.urgency == Urgency::Reserve => true,
             // Without another node or another part of the same memory, no zone has an equivalent fallback.
-            None => {
-                nodes == 1
-                    && !state
-                        .zones
-                        .windows(2)
-                        .any(|pair| (pair[0].node, pair[0].kind) == (pair[1].node, pair[1].kind))
-                    || context.strict
-                    || context.flags.urgency == Urgency::Reserve
-            }
+            None => nodes == 1 && !state.zones.windows(2).any(are_parts),
         };
         let is_used = !off || (form.is_some() && nodes > 1);
         let class = ScanClass::of(

@@ -178,9 +178,8 @@ all_zero! {
 /// A view of one zone's or node's counters. Initially, all cells are zero.
 ///
 /// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
-/// `|difference| <= threshold`, unless the threshold has fallen since then; the limit of served blocks, in the words of pagesets,
-/// is [`SERVED_MOST`]. The totals of the machine, if present, are
-/// `Σ totals` of all views that share them.
+/// `|difference| <= threshold`, unless the threshold has fallen since then; for served blocks in the words of pagesets, the
+/// threshold is [`SERVED_MOST`]. The totals of the machine, if present, are `Σ totals` of all views that share them.
 ///
 /// Every access is relaxed. A word has one writer at a time, and the lock that the writer's guard represents orders the
 /// writers. Totals change by atomic additions, which commute. Values that are read may be out of date.

@@ -120,6 +120,11 @@ impl World {
         self.allocator.zones().find(|zone| zone.node == node(id)).unwrap()
     }
 
+    /// Returns how often the counters of nodes were folded.
+    pub fn node_folds(&self) -> u64 {
+        self.allocator.nodes().map(|node| node.counter_folds).sum()
+    }
+
     pub fn check(&self) {
         assert!(self.allocator.verify().unwrap().balance());
         self.controls.traced.check(&self.allocator);

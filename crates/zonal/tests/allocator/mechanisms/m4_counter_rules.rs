@@ -162,14 +162,13 @@ fn folds_to_zero_bring_the_total_level() {
 fn folds(rules: CounterRules, pairs: u64) -> u64 {
     let world = Plan::even(1, 4, 1 << 16).build(&with(rules));
     run_on(0);
-    let folds = || world.allocator.nodes().map(|node| node.counter_folds).sum::<u64>();
-    let before = folds();
+    let before = world.node_folds();
     for _ in 0..pairs / 1000 {
         let held: Vec<_> = (0..1000).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
         world.free(held);
     }
     assert_eq!(world.allocator.locality().hit, pairs, "nothing is lost");
-    folds() - before
+    world.node_folds() - before
 }
 
 #[test]

@@ -22,13 +22,12 @@ fn folds(cpus: u32, frames: u64, pairs: u64) -> (u64, u64, u64) {
     run_on(0);
     let threshold = u64::from(world.zone(0).stat_threshold);
     assert_eq!(threshold, (2 * fls(u64::from(cpus)) * (1 + fls(frames / 32_768))).min(125));
-    let of_nodes = || world.allocator.nodes().map(|node| node.counter_folds).sum::<u64>();
-    let in_turns = of_nodes();
+    let in_turns = world.node_folds();
     for _ in 0..pairs / 500 {
         let held: Vec<_> = (0..500).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
         world.free(held);
     }
-    let in_turns = of_nodes() - in_turns;
+    let in_turns = world.node_folds() - in_turns;
     let in_pairs = world.zone(0).counter_folds;
     (0..pairs).for_each(|_| world.free([world.allocator.alloc(&Request::page()).unwrap()]));
     let in_pairs = world.zone(0).counter_folds - in_pairs;

@@ -223,7 +223,7 @@ fn a_refresh_makes_approximate_readings_exact_on_every_node() {
         // All differences are folded now, so another refresh changes nothing.
         let folds = || {
             let of_zones = world.allocator.zones().map(|zone| zone.counter_folds).sum::<u64>();
-            of_zones + world.allocator.nodes().map(|node| node.counter_folds).sum::<u64>()
+            of_zones + world.node_folds()
         };
         let before = folds();
         world.allocator.stat_refresh();
