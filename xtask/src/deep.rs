@@ -129,9 +129,9 @@ fn longer_tests() -> [Step; 5] {
         Step::new("tests of the allocator, with more repetitions", |root| {
             further(root, &["-p", "zonal"], &["--test=allocator"], ("ZONAL_DEEPER", "1"))
         }),
-        Step::new("interleavings, 20 times as many", |root| {
+        Step::new("interleavings, 40 times as many", |root| {
             let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
-            further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
+            further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "40"))
         }),
         Step::new("all programs of the C interface under valgrind", |root| {
             further(root, &["-p", "zonal-c"], &["--test=programs"], ("ZONAL_DEEPER", "1"))

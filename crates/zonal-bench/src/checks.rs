@@ -16,7 +16,7 @@ use crate::{Bench, Entry, exchange, floors, harness, kernel_pages, peers, zonal,
 /// Number of frames in each pool: 64 MiB.
 const FRAMES: PageCount = PageCount::new(1 << 14);
 /// Number of requests after which a watched run ends.
-const REQUESTS: usize = 12_000;
+const REQUESTS: usize = 5_000;
 
 /// All allocated frames, each with the first frame of its block.
 #[derive(Default)]

@@ -139,7 +139,7 @@ fn the_measurement_runs() {
     };
     let folder = tempfile::tempdir().unwrap();
     let source = crate_folder().join("bridges/umf/measure.c");
-    let output = Command::new(build(umf, &source, folder.path(), &[])).arg("1").output().unwrap();
+    let output = Command::new(build(umf, &source, folder.path(), &[])).args(["1", "20"]).output().unwrap();
     let text = text_of(&output);
     assert!(output.status.success() && text.matches(" os ").count() == 18, "{text}");
 }

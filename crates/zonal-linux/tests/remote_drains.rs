@@ -19,7 +19,7 @@ const POOL_BYTES: u64 = 64 << 20;
 /// Largest number of frames that an owner holds in a round: within the pageset's limits, and beyond them.
 const HELD: [usize; 3] = [1, 3, 200];
 /// Number of frames that an owner allocates in a race.
-const FRAMES: usize = 1_000_000;
+const FRAMES: usize = 500_000;
 
 /// Operation of another CPU on the owner's pagesets.
 #[derive(Clone, Copy, Debug)]

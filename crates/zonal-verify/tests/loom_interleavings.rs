@@ -17,7 +17,7 @@ use interleavings::checker::Checker;
 use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Maximum number of interleavings for a scenario, and the number that is multiplied if more are asked for.
-const MOST: usize = 1000;
+const MOST: usize = 600;
 const MOST_OF_MORE: usize = 2500;
 /// Maximum number of interleavings for a scenario with sequences. It exceeds the number within the bound of
 /// preemptions, so the exploration is complete.
@@ -25,9 +25,9 @@ const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
 /// Maximum number of interleavings for each write before which a process dies. Unless more are asked for, it dies before each of
 /// the first writes, and then before every few.
-const MOST_OF_A_DEATH: usize = 40;
+const MOST_OF_A_DEATH: usize = 25;
 const EACH_WRITE: u64 = 24;
-const WRITES_APART: u64 = 7;
+const WRITES_APART: u64 = 9;
 const DEATHS: &str = "deaths";
 
 fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {

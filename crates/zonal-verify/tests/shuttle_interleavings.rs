@@ -13,7 +13,7 @@ use interleavings::checker::Checker;
 use under_shuttle::{Shuttle, draw};
 
 /// Number of schedules for each scenario.
-const SCHEDULES: usize = 1500;
+const SCHEDULES: usize = 800;
 
 fn check(name: &str, module: &str, scenario: fn()) {
     let drawn = draw(SCHEDULES * interleavings::factor(), scenario);

@@ -1,6 +1,7 @@
 /* Measures the provider beside UMF's provider of the operating system: on their own, and below pools of UMF.
  *
- * The variants take turns, as often as the argument says, and the medians are printed. docs/umf.md has the command.
+ * The variants take turns, as often as the first argument says, and the medians are printed. The second argument divides the
+ * work. docs/umf.md has the command.
  */
 
 #define _DEFAULT_SOURCE 1
@@ -22,6 +23,8 @@
 enum { REPEATS_MAX = 101, SLOTS = 256, POOL_BYTES = 1 << 30 };
 
 static umf_memory_provider_handle_t providers[2];
+/* By what the work of each measurement is divided. */
+static int divisor = 1;
 static const char *const provider_names[2] = {"zonal", "os"};
 
 static void expect(int is_right, const char *what)
@@ -57,6 +60,7 @@ static double measure_provider(umf_memory_provider_handle_t provider, size_t byt
 	int pairs = is_written ? (int)((256 << 20) / bytes / 4) : 20000;
 	if (pairs > 20000)
 		pairs = 20000;
+	pairs = pairs / divisor + 1;
 	double start = now();
 	for (int i = 0; i < pairs; i++) {
 		void *at = NULL;
@@ -123,6 +127,7 @@ static double measure_pool(const umf_memory_pool_ops_t *ops, void *params, umf_m
 	struct worker workers[2];
 	pthread_t handles[2];
 	int steps = bytes_max > 65536 ? 2000 : bytes_max > 1024 ? 200000 : 1000000;
+	steps = steps / divisor + 1;
 	double start = now();
 	expect(umfPoolCreate(ops, provider, params, 0, &pool) == UMF_RESULT_SUCCESS, "umfPoolCreate");
 	for (int i = 0; i < threads; i++) {
@@ -164,6 +169,7 @@ static void measure_pools(int repeats)
 int main(int argc, char **argv)
 {
 	int repeats = argc > 1 ? atoi(argv[1]) : 7;
+	divisor = argc > 2 && atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
 	repeats = repeats < 1 ? 1 : repeats > REPEATS_MAX ? REPEATS_MAX : repeats;
 	zonal_pool_options options = {
 		.struct_size = sizeof(options), .size = 2 * (uint64_t)POOL_BYTES, .flags = ZONAL_POOL_PREFAULT};

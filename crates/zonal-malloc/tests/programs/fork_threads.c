@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "checks.h"
 
-enum { THREADS = 4, BLOCKS = 64, ROUNDS = 100, LIMIT = 60 /* seconds after which a child counts as hanging */ };
+enum { THREADS = 4, BLOCKS = 64, ROUNDS = 40, LIMIT = 60 /* seconds after which a child counts as hanging */ };
 
 static atomic_int is_done;
 /* Blocks that threads hand to each other, so that pages are freed by threads that do not own them. */
