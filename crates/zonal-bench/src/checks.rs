@@ -13,10 +13,10 @@ use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 use crate::contender::Ready;
 use crate::{Bench, Entry, exchange, floors, harness, kernel_pages, peers, zonal, zonal_locked};
 
-/// Number of frames in each pool: 64 MiB.
-const FRAMES: PageCount = PageCount::new(1 << 14);
+/// Number of frames in each pool: 32 MiB.
+const FRAMES: PageCount = PageCount::new(1 << 13);
 /// Number of requests after which a watched run ends.
-const REQUESTS: usize = 5_000;
+const REQUESTS: usize = 6_000;
 
 /// All allocated frames, each with the first frame of its block.
 #[derive(Default)]
