@@ -107,6 +107,7 @@ const LAYERS: [Layers; 19] = [
         name: "zonal-lab",
         order: &[
             "bounds",
+            "zeroed",
             "parallel",
             "sim",
             "checks",

@@ -8,13 +8,13 @@
 use std::any::Any;
 use std::cell::Cell;
 
-use bytemuck::zeroed_slice_box;
 use thiserror::Error;
 use zonal::machine::FrameRange;
 use zonal::units::Pfn;
 use zonal_machine::MachineModel;
 
 use crate::sim::Time;
+use crate::zeroed::Zeroed;
 
 /// The operation that a run was executing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> String {
 /// Invariant: `held` = number of bits set in `taken`.
 pub struct Owners {
     /// One bit for each frame, set while a program holds it.
-    taken: Box<[Cell<u64>]>,
+    taken: Zeroed<Cell<u64>>,
     held: Cell<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Owners {
     #[must_use]
     pub fn new(machine: &MachineModel) -> Self {
         let end = machine.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max();
-        Self { taken: zeroed_slice_box(end.unwrap_or(0).div_ceil(64) as usize), held: Cell::new(0) }
+        Self { taken: Zeroed::new(end.unwrap_or(0).div_ceil(64) as usize), held: Cell::new(0) }
     }
 
     /// Records that a program allocated a block.

@@ -19,6 +19,7 @@ pub mod sim;
 pub mod system;
 pub mod what_if;
 pub mod workload;
+mod zeroed;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

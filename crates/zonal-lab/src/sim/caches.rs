@@ -5,9 +5,8 @@
 
 use std::cell::Cell;
 
-use bytemuck::zeroed_slice_box;
-
 use super::access::Access;
+use crate::zeroed::Zeroed;
 
 /// Width of a line's version, in bits.
 pub(super) const VERSION_BITS: u32 = 24;
@@ -16,9 +15,9 @@ pub(super) const VERSION_BITS: u32 = 24;
 pub(super) struct Caches {
     /// Line + 1 and version of the line used last, indexed by CPU and set; 0 = unused. Most accesses need only these, which
     /// are apart from the others so that the host's caches hold them.
-    first_ways: Box<[Cell<u64>]>,
+    first_ways: Zeroed<Cell<u64>>,
     /// The same for the other ways, indexed by CPU, set and way.
-    other_ways: Box<[Cell<u64>]>,
+    other_ways: Zeroed<Cell<u64>>,
     /// Sets of a cache.
     sets: usize,
     /// Number of other ways.
@@ -48,8 +47,8 @@ impl Caches {
         let ways = ways.min(lines);
         let (sets, others) = (lines / ways, ways - 1);
         Self {
-            first_ways: zeroed_slice_box(cpus * sets),
-            other_ways: zeroed_slice_box(cpus * sets * others),
+            first_ways: Zeroed::new(cpus * sets),
+            other_ways: Zeroed::new(cpus * sets * others),
             sets,
             others,
             hash_shift: u64::BITS - 1 - sets.ilog2(),

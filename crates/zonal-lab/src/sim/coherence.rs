@@ -10,8 +10,6 @@
 use std::cell::{Cell, RefCell};
 use std::iter;
 
-use bytemuck::zeroed_slice_box;
-
 use super::access::Access;
 use super::caches::{Caches, VERSION_BITS};
 use super::geometry::Geometry;
@@ -19,6 +17,7 @@ use super::hardware::Hardware;
 use super::line_map::LineMap;
 use super::line_queue::LineQueue;
 use super::time::Time;
+use crate::zeroed::Zeroed;
 
 /// Size of a line, as a shift.
 const LINE_SHIFT: u32 = 6;
@@ -39,9 +38,9 @@ pub(super) const SHARED: u64 = 1 << 41;
 pub(crate) struct Directory {
     base: usize,
     /// Version, owner and flags, indexed by line.
-    lines: Box<[Cell<u64>]>,
+    lines: Zeroed<Cell<u64>>,
     /// Time at which a line's current transfer ends, in picoseconds. Few accesses need it, so it is not beside `lines`.
-    busy: Box<[Cell<u64>]>,
+    busy: Zeroed<Cell<u64>>,
     pub(super) caches: Caches,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
@@ -86,8 +85,8 @@ impl Directory {
         let latency = |ns: f64| pairs.clone().map(|&d| Time::from_ns(ns * hardware.stretch(d))).collect();
         Self {
             base: watched.base,
-            lines: zeroed_slice_box(first_own + watched.own_lines),
-            busy: zeroed_slice_box(first_own + watched.own_lines),
+            lines: Zeroed::new(first_own + watched.own_lines),
+            busy: Zeroed::new(first_own + watched.own_lines),
             caches: Caches::new(cpus, hardware.cache_lines, hardware.cache_ways),
             mine: Cell::new(0),
             hit: Time::from_ns(hardware.hit_ns),

@@ -1,0 +1,68 @@
+//! Large arrays of zeros in mappings of their own, in huge pages where the host has them.
+//!
+//! Runs read and write scattered parts of such arrays. With small pages, each of these parts faults, and the first write to a page
+//! that was read before interrupts all of the host's CPUs that run this program.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::slice;
+
+use bytemuck::Zeroable;
+use memmap2::{Advice, MmapMut, MmapOptions};
+
+/// An array whose elements are zero at first.
+pub(crate) struct Zeroed<T> {
+    memory: MmapMut,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Zeroable> Zeroed<T> {
+    /// Creates an array of `len` elements.
+    pub(crate) fn new(len: usize) -> Self {
+        let layout = Layout::array::<T>(len).expect("an array fits into the address space");
+        let memory = map_zeros(layout.size().max(1)).unwrap_or_else(|_| handle_alloc_error(layout));
+        Self { memory, len, elements: PhantomData }
+    }
+}
+
+impl<T: Zeroable> Deref for Zeroed<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the mapping is private, holds `len` elements, begins at a page, and is zero where no element was written; zero is a
+        // valid value.
+        #[allow(unsafe_code)]
+        unsafe {
+            slice::from_raw_parts(self.memory.as_ptr().cast(), self.len)
+        }
+    }
+}
+
+/// Maps zeros, in huge pages if possible.
+pub(crate) fn map_zeros(bytes: usize) -> std::io::Result<MmapMut> {
+    let memory = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+    // A kernel without huge pages refuses.
+    let _ = memory.advise(Advice::HugePage);
+    Ok(memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn elements_are_zero_and_keep_what_is_written() {
+        for len in [0, 1, 1 << 20] {
+            let array = Zeroed::<Cell<u64>>::new(len);
+            assert_eq!(array.len(), len);
+            assert!(array.iter().all(|element| element.get() == 0));
+            array.iter().enumerate().for_each(|(at, element)| element.set(at as u64));
+            assert!(array.iter().enumerate().all(|(at, element)| element.get() == at as u64));
+        }
+    }
+}
