@@ -18,7 +18,7 @@ use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Maximum number of interleavings for a scenario, and the number that is multiplied if more are asked for.
 const MOST: usize = 600;
-const MOST_OF_MORE: usize = 2500;
+const MOST_OF_MORE: usize = 1250;
 /// Maximum number of interleavings for a scenario with sequences. It exceeds the number within the bound of
 /// preemptions, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;

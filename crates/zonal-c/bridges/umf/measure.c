@@ -23,7 +23,7 @@
 enum { REPEATS_MAX = 101, SLOTS = 256, POOL_BYTES = 1 << 30 };
 
 static umf_memory_provider_handle_t providers[2];
-/* By what the work of each measurement is divided. */
+/* Divides the work of each measurement. */
 static int divisor = 1;
 static const char *const provider_names[2] = {"zonal", "os"};
 
@@ -60,7 +60,7 @@ static double measure_provider(umf_memory_provider_handle_t provider, size_t byt
 	int pairs = is_written ? (int)((256 << 20) / bytes / 4) : 20000;
 	if (pairs > 20000)
 		pairs = 20000;
-	pairs = pairs / divisor + 1;
+	pairs = (pairs + divisor - 1) / divisor;
 	double start = now();
 	for (int i = 0; i < pairs; i++) {
 		void *at = NULL;
@@ -127,7 +127,7 @@ static double measure_pool(const umf_memory_pool_ops_t *ops, void *params, umf_m
 	struct worker workers[2];
 	pthread_t handles[2];
 	int steps = bytes_max > 65536 ? 2000 : bytes_max > 1024 ? 200000 : 1000000;
-	steps = steps / divisor + 1;
+	steps = (steps + divisor - 1) / divisor;
 	double start = now();
 	expect(umfPoolCreate(ops, provider, params, 0, &pool) == UMF_RESULT_SUCCESS, "umfPoolCreate");
 	for (int i = 0; i < threads; i++) {
