@@ -9,11 +9,11 @@ use std::ops::Deref;
 use std::slice;
 
 use bytemuck::Zeroable;
-use memmap2::{Advice, MmapMut, MmapOptions};
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 
 /// An array whose elements are zero at first.
 pub(crate) struct Zeroed<T> {
-    memory: MmapMut,
+    memory: MmapRaw,
     len: usize,
     elements: PhantomData<T>,
 }
@@ -22,8 +22,9 @@ impl<T: Zeroable> Zeroed<T> {
     /// Creates an array of `len` elements.
     pub(crate) fn new(len: usize) -> Self {
         let layout = Layout::array::<T>(len).expect("an array fits into the address space");
-        let memory = map_zeros(layout.size().max(1)).unwrap_or_else(|_| handle_alloc_error(layout));
-        Self { memory, len, elements: PhantomData }
+        let mapped = map_zeros(MmapOptions::new().len(layout.size().max(1)));
+        let memory = mapped.unwrap_or_else(|_| handle_alloc_error(layout));
+        Self { memory: memory.into(), len, elements: PhantomData }
     }
 }
 
@@ -33,17 +34,17 @@ impl<T: Zeroable> Deref for Zeroed<T> {
     #[inline(always)]
     fn deref(&self) -> &[T] {
         // SAFETY: the mapping is private, holds `len` elements, begins at a page, and is zero where no element was written; zero is a
-        // valid value.
+        // valid value. The bytes are reached only through the elements, whose cells may be written through this pointer.
         #[allow(unsafe_code)]
         unsafe {
-            slice::from_raw_parts(self.memory.as_ptr().cast(), self.len)
+            slice::from_raw_parts(self.memory.as_mut_ptr().cast::<T>().cast_const(), self.len)
         }
     }
 }
 
 /// Maps zeros, in huge pages if possible.
-pub(crate) fn map_zeros(bytes: usize) -> std::io::Result<MmapMut> {
-    let memory = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+pub(crate) fn map_zeros(options: &MmapOptions) -> std::io::Result<MmapMut> {
+    let memory = options.map_anon()?;
     // A kernel without huge pages refuses.
     let _ = memory.advise(Advice::HugePage);
     Ok(memory)

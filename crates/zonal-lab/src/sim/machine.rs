@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 
+use memmap2::MmapOptions;
 use zonal::layout::{Layout, Place};
 use zonal::units::NodeId;
 use zonal::{Allocator, Buffer, Config, Machine};
@@ -87,7 +88,7 @@ impl SimulatedMachine {
             what: "the metadata of the simulated machine",
             reason: error.to_string(),
         };
-        let mut memory = map_zeros(bytes).map_err(no_memory)?;
+        let mut memory = map_zeros(MmapOptions::new().len(bytes).no_reserve_swap()).map_err(no_memory)?;
         let geometry = Geometry::of(machine);
         let own_lines = OWN_LINES + 8 * machine.cpu_ids();
         let watched = Watched { base: memory.as_ptr().addr(), parts: parts.clone(), own_lines };
