@@ -1,5 +1,5 @@
 //! Texts from which users learn the format of experiment files: an example for each kind of workload, built-in
-//! experiments to start from, and the tables of keys.
+//! experiments to start from, and the lists of keys.
 //!
 //! Related files: `experiments/example.toml` is the frame of all examples; `workload/kinds.rs` has the keys.
 
@@ -160,29 +160,40 @@ pub fn standalone(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Returns the tables of all keys as Markdown, for the documentation.
+/// Returns the lists of all keys as Markdown, for the documentation.
 #[must_use]
 pub fn keys_text() -> String {
     let mut text = String::new();
-    for kind in kinds() {
-        let _ = write!(text, "### `{}`\n\n{}\n\n{}", kind.name, kind.about, table(&kind, |_| None));
+    let kinds = kinds();
+    for (at, kind) in kinds.iter().enumerate() {
+        let items = list(kind, &kinds[..at], |_| None);
+        let _ = write!(text, "### `{}`\n\n{}\n\n{items}", kind.name, kind.about);
     }
     let defaults = serde_json::to_value(Hardware::default()).unwrap_or_default();
     let value = |key: &KeyInfo| defaults.get(&key.name).map(|value| value.to_string().replace('"', ""));
     let costs = hardware_keys();
-    let _ = write!(text, "### `[part.hardware]`\n\n{}\n\n{}", costs.about, table(&costs, value));
+    let _ = write!(text, "### `[part.hardware]`\n\n{}\n\n{}", costs.about, list(&costs, &[], value));
     text.trim_end().to_owned() + "\n"
 }
 
-fn table(keys: &Keys, default: impl Fn(&KeyInfo) -> Option<String>) -> String {
-    let mut text = "| key | value | meaning |\n|---|---|---|\n".to_owned();
-    for key in &keys.keys {
-        let value = match default(key) {
-            Some(default) => format!("{}, {default}", key.value),
-            None if key.required => key.value.clone(),
-            None => format!("{}, optional", key.value),
-        };
-        let _ = writeln!(text, "| `{}` | {value} | {} |", key.name, key.about);
+/// Returns the items for the keys of a table. Only types other than `number` are named. Keys that are the same in one
+/// of the tables `before` refer to it.
+fn list(keys: &Keys, before: &[Keys], default: impl Fn(&KeyInfo) -> Option<String>) -> String {
+    let mut text = String::new();
+    let first = |key: &KeyInfo| before.iter().find(|kind| kind.keys.contains(key)).map(|kind| kind.name);
+    for key in keys.keys.iter().filter(|&key| first(key).is_none()) {
+        let value = (key.value != "number").then(|| key.value.clone());
+        let presence = default(key).or_else(|| (!key.required).then(|| "optional".to_owned()));
+        let notes: Vec<String> = value.into_iter().chain(presence).collect();
+        let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+        let _ = writeln!(text, "- `{}`{notes}: {}", key.name, key.about);
+    }
+    for kind in before {
+        let repeated = keys.keys.iter().filter(|&key| first(key) == Some(kind.name));
+        let names: Vec<String> = repeated.map(|key| format!("`{}`", key.name)).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "- {}: as in `{}`", names.join(", "), kind.name);
+        }
     }
     text + "\n"
 }

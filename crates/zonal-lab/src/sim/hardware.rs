@@ -52,8 +52,8 @@ pub enum Drains {
     Doubling,
 }
 
-/// Costs of one machine kind. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except for the
-/// disk, whose fields name their units.
+/// Costs of one machine kind. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second); the disk's
+/// fields name their units.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Written")]
 #[schemars(!from, deny_unknown_fields, default)]
@@ -62,38 +62,36 @@ pub struct Hardware {
     pub hit_ns: f64,
     /// Fetch of a line from memory on the CPU's own node.
     pub memory_ns: f64,
-    /// Number of fetches and transfers that a CPU overlaps while no other CPU accesses the same lines. The latency of
-    /// each fetch is divided by this number. 1 = the CPU waits for each fetch.
+    /// Fetches and transfers that a CPU overlaps while no other CPU accesses the same lines. Each fetch's latency is
+    /// divided by this number. 1 = the CPU waits for each fetch.
     pub overlap: f64,
-    /// Fetch of a line that another CPU on the same node has written, or invalidation of the copies in other CPUs'
-    /// caches.
+    /// Fetch of a line that another CPU on the same node has written, or invalidation of copies in other CPUs' caches.
     pub transfer_ns: f64,
-    /// First term of the latency growth with node distance. Latencies at a distance d > 10 are `1 + remote_step +
-    /// distance_weight * (d - 10) / 10` times those at distance 10.
+    /// Latencies at a distance d > 10 are `1 + remote_step + distance_weight * (d - 10) / 10` times those at distance 10.
     pub remote_step: f64,
-    /// Latency growth with each 10 units of distance; see [`Self::remote_step`].
+    /// Latency growth per 10 units of distance; see [`Self::remote_step`].
     pub distance_weight: f64,
-    /// Transactions for an atomic read-modify-write of a line that the CPU does not own: 1 if the instruction requests
-    /// exclusive ownership immediately, 2 if it is a load followed by a compare-and-exchange.
+    /// Transactions for an atomic read-modify-write of a line that the CPU does not own: 1 if it requests exclusive
+    /// ownership immediately, 2 if it is a load and a compare-and-exchange.
     pub atomic_transactions: f64,
-    /// Waiting requests at which the line's node only refuses requests and makes no progress. A transfer takes
-    /// `1 / (1 - waiting / refusal_limit)` times as long while other CPUs wait. 0 = waiters cost nothing.
+    /// Waiting requests at which the line's node only refuses requests. While other CPUs wait, a transfer takes
+    /// `1 / (1 - waiting / refusal_limit)` times as long. 0 = waiters cost nothing.
     pub refusal_limit: f64,
     /// Order in which waiting CPUs are served.
     pub arbitration: Arbitration,
-    /// Exponent with which the probability of a retried request falls with its latency. 1 = distant CPUs send
-    /// requests less often; 2 = their requests also arrive too late more often.
+    /// Exponent with which a retried request's probability falls with its latency. 1 = distant CPUs send requests less
+    /// often; 2 = their requests also arrive too late more often.
     pub retry_power: f64,
-    /// Number of router ports that are served one after the other; the node's own CPUs share one of the ports.
+    /// Router ports that are served in turn; the node's own CPUs share one.
     pub ports: u32,
     /// How CPUs wait for locks.
     pub lock: LockKind,
-    /// Time that a zone's lock is held for each frame moved under it, if an allocator links free frames' page structures in
-    /// lists. It replaces the allocator's own accesses under the lock. 0 = no lists.
+    /// Time that a zone's lock is held per frame moved under it, for an allocator that links free frames' page
+    /// structures in lists. It replaces the allocator's own accesses under the lock. 0 = no lists.
     pub list_work_ns: f64,
-    /// Time added to `list_work_ns` each time the lock is acquired: the first accesses to the lists.
+    /// Added to `list_work_ns` at each acquisition of the lock: the first accesses to the lists.
     pub lock_work_ns: f64,
-    /// How long the lock is held: for a `batch`, or for a whole `operation` as in Linux.
+    /// Whether the lock is held for a `batch`, or for a whole `operation` as in Linux.
     pub lock_hold: LockHold,
     /// How many frames pagesets drain under `depth-published`: `batches`, or `doubling` as in Linux 5.14 to 6.6.
     pub drains: Drains,
@@ -105,7 +103,7 @@ pub struct Hardware {
     pub disk_mb_s: f64,
     /// Positioning time of each disk request, in milliseconds.
     pub disk_request_ms: f64,
-    /// Time for an interrupt to another CPU and its acknowledgement.
+    /// Interrupt to another CPU and its acknowledgement.
     pub interrupt_ns: f64,
     /// Lines in a CPU's private cache: a power of two.
     pub cache_lines: usize,

@@ -31,28 +31,28 @@ const OWN_CORE: f64 = 2.0;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// Number of concurrent jobs. Each job has its own CPU; CPUs are used from the lowest ID.
+    /// Concurrent jobs, each on its own CPU, from the lowest ID.
     pub jobs: usize,
-    /// Throughput of a core with two busy hyperthreads relative to one busy hyperthread, 1 to 2. While a job waits for a
-    /// lock, the job on the core's other hyperthread computes faster. Each job has a core of its own if omitted.
+    /// Throughput of a core with two busy hyperthreads relative to one, 1 to 2. While a job waits for a lock, its
+    /// core's other job computes faster. If omitted, each job has its own core.
     pub core_gain: Option<f64>,
-    /// Mean memory of a job, in MiB. Sizes are uniformly distributed from 0.5 to 1.5 times this value.
+    /// Mean memory of a job, in MiB. Sizes are uniformly distributed from 0.5 to 1.5 times this.
     pub job_mib: f64,
-    /// Computation for each page that a job touches, in nanoseconds.
+    /// Computation per page that a job touches, in nanoseconds.
     pub compute_ns: f64,
-    /// Pages that all jobs of a whole build touch.
+    /// Pages that a whole build touches.
     pub build_pages: f64,
-    /// Simulated time, in seconds.
+    /// Simulated seconds.
     pub seconds: f64,
-    /// Part of `seconds` at the start that is not measured.
+    /// Unmeasured part of `seconds`, at the start.
     pub warm_up: f64,
-    /// Kernel work for a page fault, in nanoseconds. Excludes allocation, zeroing and LRU lists.
+    /// Kernel work per fault, in nanoseconds. Excludes allocation, zeroing and LRU lists.
     pub fault_ns: f64,
-    /// Kernel work to unmap a page, in nanoseconds. Excludes the LRU lists and the free.
+    /// Kernel work to unmap a page, in nanoseconds. Excludes LRU lists and the free.
     pub unmap_ns: f64,
-    /// Number of pages added to the LRU lists in one batch.
+    /// Pages added to the LRU lists in one batch.
     pub lru_batch: u32,
-    /// Work under the LRU lock for each page, in nanoseconds.
+    /// Work under the LRU lock per page, in nanoseconds.
     pub lru_ns: f64,
 }
 

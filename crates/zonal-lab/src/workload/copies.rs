@@ -23,7 +23,7 @@ use crate::system::System;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Copies {
-    /// Number of source files.
+    /// Source files.
     pub files: usize,
     /// Size of each source file, in MiB.
     pub file_mib: f64,
@@ -31,11 +31,11 @@ pub struct Copies {
     pub copies: usize,
     /// Network bandwidth, in MB/s (10^6 bytes per second).
     pub network_mb_s: f64,
-    /// Kernel work for a page, in nanoseconds. Excludes allocation and copying.
+    /// Kernel work per page, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Time to scan a page on an LRU list, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
+    /// Closed files' pages that reclaim scans per page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 

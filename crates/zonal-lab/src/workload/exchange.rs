@@ -30,19 +30,19 @@ use crate::system::System;
 pub struct Exchange {
     /// Number of pairs.
     pub pairs: usize,
-    /// Mean number of pages in a burst. Sizes are uniformly distributed from 0.5 to 1.5 times this value.
+    /// Mean pages in a burst. Sizes are uniformly distributed from 0.5 to 1.5 times this.
     pub burst: usize,
-    /// Work of the sender for a page, in nanoseconds. Excludes the allocation.
+    /// The sender's work per page, in nanoseconds. Excludes the allocation.
     pub send_ns: f64,
-    /// Work of the receiver for a page, in nanoseconds. Excludes the free.
+    /// The receiver's work per page, in nanoseconds. Excludes the free.
     pub receive_ns: f64,
-    /// Time from a wake-up until the woken process runs, in nanoseconds.
+    /// Time from a wake-up until the process runs, in nanoseconds.
     pub wake_ns: f64,
-    /// Probability that a process wakes up on another CPU of its node than before, in percent.
+    /// Probability that a process wakes up on another CPU of its node, in percent.
     pub moves_pct: f64,
-    /// Simulated time, in seconds.
+    /// Simulated seconds.
     pub seconds: f64,
-    /// Part of `seconds` at the start that is not measured.
+    /// Unmeasured part of `seconds`, at the start.
     pub warm_up: f64,
 }
 

@@ -27,23 +27,23 @@ const THREADS_MAX: f64 = 8192.0;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileWriters {
-    /// Number of threads, assigned round-robin to the CPUs of the first node.
+    /// Threads, assigned round-robin to the first node's CPUs.
     pub threads: usize,
-    /// Number of files that each thread writes in a loop.
+    /// Files that each thread writes in a loop.
     pub files: usize,
     /// Size of a file, in KiB.
     pub file_kib: u32,
     /// Number of loops.
     pub loops: usize,
-    /// Time for which a thread holds the journal to create a file, in milliseconds.
+    /// Time that creating a file holds the journal, in milliseconds.
     pub create_ms: f64,
-    /// Metadata that the disk writes for each file in addition to the contents of the file, in KiB.
+    /// Metadata that the disk writes for each file besides its contents, in KiB.
     pub metadata_kib: f64,
-    /// Kernel work for a page, in nanoseconds. Excludes allocation and copying.
+    /// Kernel work per page, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Time to scan a page on an LRU list, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
+    /// Closed files' pages that reclaim scans per page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 

@@ -20,13 +20,13 @@ use crate::system::System;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FirstTouch {
-    /// Number of processes. Each process has its own CPU; CPUs are used from the lowest ID.
+    /// Processes, each on its own CPU, from the lowest ID.
     pub cpus: usize,
     /// Memory of each process, in GiB.
     pub gib_each: f64,
-    /// Kernel work for a page fault, in nanoseconds. Excludes allocation and zeroing.
+    /// Kernel work per fault, in nanoseconds. Excludes allocation and zeroing.
     pub fault_ns: f64,
-    /// The program's own work for each page, in nanoseconds.
+    /// The program's own work per page, in nanoseconds.
     pub user_ns: f64,
     /// Placement of the pages. Local if omitted.
     #[serde(default)]

@@ -23,19 +23,19 @@ use crate::system::System;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
-    /// Number of threads. Each thread has its own CPU; CPUs are used from the lowest ID.
+    /// Threads, each on its own CPU, from the lowest ID.
     pub threads: usize,
-    /// Memory of all threads together, in units of 2^30 bytes (not 10^9).
+    /// Memory of all threads together, in GiB (2^30 bytes).
     pub mem_gb: f64,
-    /// Number of repetitions, each with newly allocated memory.
+    /// Repetitions, each with newly allocated memory.
     pub rounds: f64,
-    /// Whether all threads share one address space, so that each fault changes shared lines: 1 = yes, 0 = no.
+    /// 1 if all threads share one address space, so that each fault changes shared lines; otherwise 0.
     pub shared_map: u8,
-    /// Kernel work for a fault, in nanoseconds. Excludes allocation, zeroing and shared lines.
+    /// Kernel work per fault, in nanoseconds. Excludes allocation, zeroing and shared lines.
     pub fault_ns: f64,
     /// Distance between consecutive stores, in bytes.
     pub stride: u64,
-    /// Time of one store by the program, in nanoseconds.
+    /// Time of one store, in nanoseconds.
     pub store_ns: f64,
     /// Kernel work to unmap a page, in nanoseconds. Excludes the free.
     pub unmap_ns: f64,

@@ -125,7 +125,7 @@ mod tests {
         let hog = &self::kinds()[1];
         let first = &hog.keys[0];
         assert_eq!((&*first.name, &*first.value, first.required), ("threads", "whole number", true));
-        assert!(first.about.starts_with("Number of threads."), "{first:?}");
+        assert!(first.about.starts_with("Threads, each on its own CPU"), "{first:?}");
         let optional = |kind: &Keys| kind.keys.iter().filter(|key| !key.required).count();
         assert_eq!(
             self::kinds().iter().map(optional).sum::<usize>(),

@@ -27,17 +27,16 @@ use crate::system::System;
 pub struct MappedWriter {
     /// Size of the mapping, in GiB.
     pub mapping_gib: f64,
-    /// Simulated part of the mapping, in GiB. The time for the rest is extrapolated from the second half of this
-    /// part, so memory must be full well before the middle of this part.
+    /// Simulated part of the mapping, in GiB. The time for the rest is extrapolated from this part's second half, so
+    /// memory must be full well before this part's middle.
     pub simulated_gib: f64,
-    /// Amount of file pages on the first node that other processes use all the time, in MiB. These pages are clean
-    /// and not mapped.
+    /// Clean, unmapped file pages on the first node that other processes use all the time, in MiB.
     pub resident_mib: f64,
-    /// Virtual time limit, in seconds. The writer stops at this time, and its result is not extrapolated.
+    /// Virtual time, in seconds, at which the writer stops. Its result is not extrapolated.
     pub seconds: Option<f64>,
-    /// Kernel work for a page, in nanoseconds. Excludes allocation and copying.
+    /// Kernel work per page, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Time to scan a page on an LRU list, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
 }
 

@@ -29,21 +29,21 @@ use crate::system::System;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Overflow {
-    /// Number of nodes that take part, at least 2.
+    /// Nodes that take part, at least 2.
     pub nodes: usize,
-    /// Number of pages that the process allocates and frees in one burst.
+    /// Pages allocated and freed in one burst.
     pub burst_pages: usize,
-    /// Pause of the process between two bursts, in milliseconds.
+    /// Pause between two bursts, in milliseconds.
     pub pause_ms: f64,
-    /// Kernel work for a fault, in nanoseconds. Excludes allocation and zeroing.
+    /// Kernel work per fault, in nanoseconds. Excludes allocation and zeroing.
     pub fault_ns: f64,
-    /// Pages that a CPU on each full node frees and allocates again in each period. 0 = full nodes stay unchanged.
+    /// Pages that a CPU on each full node frees and reallocates in each period. 0 = full nodes stay unchanged.
     pub churn_pages: usize,
-    /// Period in which a CPU frees and reallocates its pages, in milliseconds.
+    /// Period of `churn_pages`, in milliseconds.
     pub churn_ms: f64,
-    /// Simulated time, in seconds.
+    /// Simulated seconds.
     pub seconds: f64,
-    /// Part of `seconds` at the start that is not measured.
+    /// Unmeasured part of `seconds`, at the start.
     pub warm_up: f64,
 }
 

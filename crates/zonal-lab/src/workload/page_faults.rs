@@ -31,23 +31,23 @@ const STARTS_WITHIN: f64 = 1.0;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PageFaults {
-    /// Number of processes. Each process has its own CPU; CPUs are used from the lowest ID.
+    /// Processes, each on its own CPU, from the lowest ID.
     pub processes: usize,
     /// Memory that each process maps at a time, in MiB.
     pub mib_each: f64,
-    /// Simulated time, in seconds.
+    /// Simulated seconds.
     pub seconds: f64,
-    /// Part of `seconds` at the start that is not measured.
+    /// Unmeasured part of `seconds`, at the start.
     pub warm_up: f64,
-    /// Kernel work for a fault, in nanoseconds. Excludes allocation, zeroing and LRU lists.
+    /// Kernel work per fault, in nanoseconds. Excludes allocation, zeroing and LRU lists.
     pub fault_ns: f64,
-    /// Kernel work to unmap a page, in nanoseconds. Excludes the LRU lists and the free.
+    /// Kernel work to unmap a page, in nanoseconds. Excludes LRU lists and the free.
     pub unmap_ns: f64,
-    /// Number of pages added to the LRU lists in one batch.
+    /// Pages added to the LRU lists in one batch.
     pub lru_batch: u32,
-    /// Work under the LRU lock for each page, in nanoseconds.
+    /// Work under the LRU lock per page, in nanoseconds.
     pub lru_ns: f64,
-    /// Whether each process has LRU lists of its own, because it is in a memory cgroup of its own: 1 = yes, 0 = no (the default).
+    /// 1 if each process is in its own memory cgroup and so has its own LRU lists, otherwise 0 (the default).
     #[serde(default)]
     pub own_lists: u8,
 }
