@@ -9,8 +9,8 @@
 //! | `linux` | | pools of `zonal-linux` as the source for a `PageAlloc`'s frames |
 //! | `vm-memory` | `vm_memory::PoolRegion` | memory of virtual machines from a pool, on chosen nodes; includes `linux` |
 //!
-//! The crate is `no_std` unless `linux` or `vm-memory` is on. `docs/adapters.md` has examples of all adapters, and full
-//! adapters for kernels whose traits are not part of this crate.
+//! The crate is `no_std` unless `linux` or `vm-memory` is on. `docs/adapters.md` has full adapters for kernels whose traits
+//! are not part of this crate.
 
 // For contributors: `source.rs` is the interface to frames that have addresses, which `allocator_api2.rs` uses.
 // `docs/unsafe.md` lists the conditions of the unsafe code.
