@@ -1,8 +1,7 @@
 //! Tests of the public interface. They are one program, so that code that is generic over the platform is compiled only
 //! once.
 //!
-//! `CONTRIBUTING.md` explains which folder a test belongs in. Related files: `common/` has the machines and platforms
-//! of these tests.
+//! Related files: `common/` has the machines and platforms of these tests.
 
 mod common;
 
