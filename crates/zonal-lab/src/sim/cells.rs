@@ -88,3 +88,10 @@ macro_rules! cell {
     )*};
 }
 cell!(CellU8: AtomicU8, u8; CellU32: AtomicU32, u32; CellU64: AtomicU64, u64);
+
+impl CellU8 {
+    /// Whether each cell holds `value`, at no charge.
+    pub(super) fn are_all(cells: &[Self], value: u8) -> bool {
+        cells.iter().fold(0, |all, cell| all | (cell.0.load(Relaxed) ^ value)) == 0
+    }
+}

@@ -9,6 +9,7 @@ use zonal::platform::ZeroedCells;
 use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Popped, Push, Quiesce, Step};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
+use zonal::platform::whole_words::{self, WORD_FRAMES};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
 use super::cells::{CellU8, CellU32, CellU64};
@@ -71,6 +72,14 @@ impl Platform for Lab {
 
     fn reclaimer(&self) -> &dyn Reclaimer {
         &Programs
+    }
+
+    /// Checks of the accounting read the states of all frames, at no charge.
+    fn are_all(cells: &[CellU8; WORD_FRAMES], value: u8) -> bool {
+        match world::with(World::is_charging) {
+            Some(true) => whole_words::are_all(cells, value),
+            _ => CellU8::are_all(cells, value),
+        }
     }
 }
 

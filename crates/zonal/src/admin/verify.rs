@@ -113,12 +113,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 sum.allocated = sum.allocated.plus(accounting.allocated);
                 allocated = allocated.plus(accounting.allocated);
             }
-            let counter = self.state.node_allocated(place);
-            if counter != allocated
-                && let Some(zone) = self.state.node_zones(place).first()
-            {
-                let fault = Fault::Counter { of: Counted::Allocated, counter, found: allocated };
-                return Err(at(zone, fault));
+            if let Some(zone) = self.state.node_zones(place).first() {
+                let counter = self.state.node_allocated(place);
+                compare(Counted::Allocated, counter, allocated).map_err(|fault| at(zone, fault))?;
             }
         }
         // The machine-wide totals, if they are maintained, are the sums over the nodes.
@@ -151,10 +148,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 }
             }
         }
-        let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
-        if counter != free {
-            return Err(Fault::Counter { of: Counted::Free, counter, found: free });
-        }
+        compare(Counted::Free, PageCount::new(self.zone_count(zone, ZoneItem::Free, 0)), free)?;
         let in_pagesets = self.verify_pagesets(zone)?;
         let mut twice = None;
         let in_blocks = zone.check_owned(|frame| {
@@ -164,9 +158,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         });
         let in_blocks = twice.map_or(in_blocks.map(PageCount::new).ok_or(Fault::OwnedBlocks), Err)?;
         let (allocated, cached) = verify_frames(zone)?;
-        if cached != in_pagesets {
-            return Err(Fault::Counter { of: Counted::InPagesets, counter: in_pagesets, found: cached });
-        }
+        compare(Counted::InPagesets, in_pagesets, cached)?;
         let in_pagesets = in_pagesets.plus(in_blocks);
         let sum = free.plus(in_pagesets).plus(allocated);
         if sum != managed {
@@ -217,16 +209,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 held = held.plus(order.pages());
             }
         }
-        if held != guard.count() {
-            let (of, counter) = (Counted::InPagesetOf(cpu.id), guard.count());
-            return Err(Fault::Counter { of, counter, found: held });
-        }
+        compare(Counted::InPagesetOf(cpu.id), guard.count(), held)?;
         Ok(held)
     }
 }
 
 fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
     VerifyError { node: zone.node_id, kind: zone.kind, fault }
+}
+
+/// Returns an error if a counter differs from what was found.
+fn compare(of: Counted, counter: PageCount, found: PageCount) -> Result<(), Fault> {
+    if counter == found { Ok(()) } else { Err(Fault::Counter { of, counter, found }) }
 }
 
 /// Returns the number of frames in allocated blocks and in cached blocks.
@@ -293,14 +287,8 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
         }
     }
     check_none_free(zone, run)?;
-    for (of, counter, found) in
-        [(Counted::Fenced, zone.fenced().get(), fenced), (Counted::Retired, zone.retired(), retired)]
-    {
-        if counter != found {
-            let (counter, found) = (PageCount::new(counter), PageCount::new(found));
-            return Err(Fault::Counter { of, counter, found });
-        }
-    }
+    compare(Counted::Fenced, zone.fenced(), PageCount::new(fenced))?;
+    compare(Counted::Retired, PageCount::new(zone.retired()), PageCount::new(retired))?;
     Ok((PageCount::new(allocated), PageCount::new(cached)))
 }
 

@@ -49,7 +49,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             "frame {frame} was popped, but is not marked as cached"
         );
         check_transition(CACHED_PAGE, allocated_page(kind));
-        // Release: publishes the mark to the free; pairs with `mark_freed`, `exchange_leading`, `step_byte`.
+        // Release: publishes the mark to the free; pairs with `mark_freed`, `exchange_leading`, `step_byte`, `are_all`.
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(slot.base.get().wrapping_add(frame));
         Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })

@@ -378,6 +378,14 @@ pub trait Platform: Send + Sync {
         None
     }
 
+    /// Whether each of 64 adjacent cells holds `value` (acquire).
+    ///
+    /// An implementation may access several cells with one instruction.
+    #[inline]
+    fn are_all(cells: &[Self::U8; WORD_FRAMES], value: u8) -> bool {
+        whole_words::are_all(cells, value)
+    }
+
     /// Replaces the value of 64 adjacent cells by `to` if each holds `from`, and returns whether it did.
     ///
     /// An implementation loads each cell (acquire) and, if all hold `from`, stores `to` to each cell (release). It may

@@ -21,17 +21,23 @@ pub enum Direction {
     Descending,
 }
 
-/// Implements [`Platform::replace_all`](super::Platform::replace_all).
-pub fn replace_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], from: u8, to: u8) -> bool {
+/// Implements [`Platform::are_all`](super::Platform::are_all).
+#[must_use]
+pub fn are_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], value: u8) -> bool {
     // Eight cells per iteration, so that the compiler can unroll the inner loop; likewise below. No branch depends on
     // a single cell.
-    // Acquire: takes the last owners' writes; pairs with `mark_freed`, `mark_popped`, `step_byte`, `replace_all`.
-    let differs = |eight: &[A; 8]| eight.iter().fold(0, |all, cell| all | (cell.load(Acquire) ^ from)) != 0;
-    if cells.as_chunks::<8>().0.iter().any(differs) {
+    // Acquire: takes the writes; pairs with `mark_freed`, `mark_popped`, `step_byte`, `replace_all`, `exchange_leading`.
+    let differs = |eight: &[A; 8]| eight.iter().fold(0, |all, cell| all | (cell.load(Acquire) ^ value)) != 0;
+    !cells.as_chunks::<8>().0.iter().any(differs)
+}
+
+/// Implements [`Platform::replace_all`](super::Platform::replace_all).
+pub fn replace_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], from: u8, to: u8) -> bool {
+    if !are_all(cells, from) {
         return false;
     }
     for eight in cells.as_chunks::<8>().0 {
-        // Release: publishes the owner's writes; pairs with `mark_popped`, `step_byte`, `exchange_leading`.
+        // Release: publishes the writes; pairs with `mark_freed`, `mark_popped`, `step_byte`, `exchange_leading`, `are_all`.
         eight.iter().for_each(|cell| cell.store(to, Release));
     }
     true
@@ -40,7 +46,7 @@ pub fn replace_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], from: u8, to: u8) ->
 /// Implements [`Platform::exchange_leading`](super::Platform::exchange_leading).
 pub fn exchange_leading<A: Atomic<u8>>(cells: &[A], from: u8, to: u8) -> usize {
     // Relaxed: a cell with another value is only reported.
-    // AcqRel: takes the allocations' marks, publishes the writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
+    // AcqRel: takes the marks, publishes the writes; pairs with `mark_popped`, `step_byte`, `replace_all`, `are_all`.
     cells.iter().take_while(|cell| cell.compare_exchange(from, to, AcqRel, Relaxed).is_ok()).count()
 }
 
@@ -86,7 +92,7 @@ mod tests {
         assert_eq!(bytes(), [5; WORD_FRAMES]);
         for at in 0..WORD_FRAMES {
             cells[at].store(9, Relaxed);
-            assert!(!replace_all(&cells, 5, 7), "{at}");
+            assert!(!are_all(&cells, 5) && !replace_all(&cells, 5, 7), "{at}");
             cells[at].store(5, Relaxed);
             assert_eq!(bytes(), [5; WORD_FRAMES]);
             cells[at].store(9, Relaxed);

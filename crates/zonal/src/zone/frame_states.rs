@@ -47,10 +47,10 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     check_transition(allocated, cached);
     match invalid_free {
         // Relaxed: a failure is only reported.
-        // AcqRel: takes the owner's mark, publishes its writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
+        // AcqRel: takes its mark, publishes its writes; pairs with `mark_popped`, `step_byte`, `replace_all`, `are_all`.
         InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
         InvalidFree::Checked => {
-            // Release: publishes the owner's writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
+            // Release: publishes the owner's writes; pairs with `mark_popped`, `step_byte`, `are_all`.
             cell.store(cached, Release);
             Ok(())
         }
@@ -222,9 +222,6 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Returns the first frame at or after `from` that is in a present section and has a byte other than zero.
     pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
-        // Relaxed: the verification runs only while no operation is under way.
-        let are_free =
-            |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
         let end = self.states.len() as u64;
         let mut from = from;
         while from < end {
@@ -232,8 +229,10 @@ impl<'m, P: Platform> FrameTable<'m, P> {
             let section_end = ((section + 1) * SECTION).min(end);
             if self.is_present(section) {
                 let states = &self.states[from as usize..section_end as usize];
-                // Most frames are free or inside blocks, so this loop checks eight frames per iteration.
-                let passed = 8 * states.as_chunks::<8>().0.iter().take_while(are_free).count();
+                // Most frames are free or inside blocks.
+                let words = states.as_chunks().0.iter();
+                let passed = WORD_FRAMES * words.take_while(|word| P::are_all(word, FREE)).count();
+                // Relaxed: the verification runs only while no operation is under way.
                 if let Some(at) = states[passed..].iter().position(|cell| cell.load(Relaxed) != FREE) {
                     return Some((from + (passed + at) as u64) as u32); // a zone spans at most 2^32 frames
                 }
@@ -343,7 +342,7 @@ fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
     if cell.load(Acquire) != from {
         return false;
     }
-    // Release: publishes this owner's writes; pairs with `mark_popped`, `step_byte`, `replace_all`, `exchange`.
+    // Release: publishes this owner's writes; pairs with `mark_popped`, `step_byte`, `are_all`, `exchange`.
     cell.store(to, Release);
     true
 }
