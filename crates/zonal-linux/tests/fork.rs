@@ -452,6 +452,8 @@ fn forked_children_use_pools() {
     within_patience("a child of a reclaimer", a_reclaimer_makes_a_child);
     a_child_drops_a_registration();
     of_shared_pools::a_child_joins_a_shared_pool();
+    of_shared_pools::children_of_one_parent_take_part_at_once();
+    of_shared_pools::pools_take_no_standard_streams();
     of_shared_pools::a_child_has_no_part_in_the_pool_of_its_parent();
     of_shared_pools::a_child_does_not_keep_its_parent_alive();
     ordinary_memory_is_copied();

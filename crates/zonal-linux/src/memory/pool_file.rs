@@ -8,6 +8,7 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -18,7 +19,7 @@ use super::huge_pages::HugePages;
 use super::mapping::Mapping;
 use super::page_sizes::{HUGE_PAGE_BYTES, HugePageSize};
 use super::pool_socket;
-use super::shared_file;
+use super::shared_file::{self, beyond_streams};
 use crate::error::SharedError;
 use crate::shared_name::NameCells;
 
@@ -175,12 +176,12 @@ impl PoolFile {
                 }
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
-                let file = options.open(folder_of(path)).map_err(failed)?;
+                let file = options.open(folder_of(path)).and_then(beyond_streams).map_err(failed)?;
                 shared_file::check_length(sizes.file)
                     .and_then(|()| file.set_len(sizes.file))
                     .map_err(failed)?;
                 if sizes.huge_page.is_none() {
-                    reserve(&file, sizes.file).map_err(failed)?;
+                    reserve(&file, 0..sizes.meta as u64).map_err(failed)?;
                 }
                 (file, Some(path.clone()))
             }
@@ -207,6 +208,16 @@ impl PoolFile {
         Ok(this)
     }
 
+    /// Reserves the zones of the file, if its file system might have no room for them. Their memory is bound to nodes before, because
+    /// the kernel provides it here.
+    pub(crate) fn reserve_zones(&self, sizes: FileSizes) -> Result<(), SharedError> {
+        match &self.path {
+            Some(path) if sizes.huge_page.is_none() => reserve(&self.file, sizes.meta as u64..sizes.file)
+                .map_err(|source| SharedError::create(Some(path), source)),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the file at `path`, or that of the pool that is published on the socket there, and returns its description.
     pub(crate) fn open(path: &Path) -> Result<(Self, String), SharedError> {
         let failed = |source| SharedError::Open { path: path.into(), source };
@@ -215,7 +226,7 @@ impl PoolFile {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
-        let file = options.open(path).map_err(failed)?;
+        let file = options.open(path).and_then(beyond_streams).map_err(failed)?;
         Self::read(file, Some(path.into()))
     }
 
@@ -290,6 +301,12 @@ impl PoolFile {
         reopen(self.file.as_fd()).map(OwnedFd::from)
     }
 
+    /// Whether both are the same file.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let identity = |of: &Self| of.file.metadata().map(|status| (status.dev(), status.ino())).ok();
+        identity(self).is_some_and(|file| Some(file) == identity(other))
+    }
+
     /// Returns the descriptor, with which other processes can join.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -350,14 +367,23 @@ fn map_meta(file: &File, bytes: usize) -> Result<Mapping, SharedError> {
         .map_err(|source| SharedError::Unusable { source })
 }
 
-/// Reserves the memory of a file: an access to a page that its file system has no room for would kill the process.
-fn reserve(file: &File, bytes: u64) -> io::Result<()> {
-    let bytes = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    // SAFETY: the descriptor is open.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
+/// Reserves memory of a file: an access to a page that its file system has no room for would kill the process.
+///
+/// A signal interrupts a reservation, which old kernels then undo. Each piece is so small that it ends between two signals.
+fn reserve(file: &File, range: Range<u64>) -> io::Result<()> {
+    for start in range.clone().step_by(HUGE_PAGE_BYTES) {
+        let bytes = (range.end - start).min(HUGE_PAGE_BYTES as u64) as libc::off_t;
+        let start = libc::off_t::try_from(start).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        loop {
+            // SAFETY: the descriptor is open.
+            match unsafe { libc::posix_fallocate(file.as_raw_fd(), start, bytes) } {
+                0 => break,
+                libc::EINTR => {}
+                code => return Err(io::Error::from_raw_os_error(code)),
+            }
+        }
     }
+    Ok(())
 }
 
 /// Opens a descriptor's file with an open file description of its own.
@@ -365,7 +391,7 @@ fn reopen(fd: BorrowedFd<'_>) -> Result<File, SharedError> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_CLOEXEC);
-    options.open(&path).map_err(|source| SharedError::Open { path, source })
+    options.open(&path).and_then(beyond_streams).map_err(|source| SharedError::Open { path, source })
 }
 
 /// Returns a checksum (FNV-1a) that shows damage, not intent.

@@ -18,6 +18,7 @@ use rustix::net::{
 };
 use serde_json::{Value, json};
 
+use super::shared_file::beyond_streams;
 use crate::error::SharedError;
 
 /// Version of what published pools are asked and answer.
@@ -78,6 +79,7 @@ fn exchange(path: &Path) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
         });
+        let file = file.map(beyond_streams).transpose()?;
         if file.is_some() || received.bytes == 0 {
             return Ok((answer, file));
         }
@@ -89,6 +91,7 @@ fn exchange(path: &Path) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
 pub(crate) fn connect(path: &Path) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = beyond_streams(socket).map_err(|_| Errno::MFILE)?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }

@@ -63,10 +63,16 @@ fn open(name: &str, flags: c_uint) -> io::Result<OwnedFd> {
     let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     done(fd)?;
     // SAFETY: the descriptor is open, and this function is its only owner.
-    let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // In a program that has closed its standard streams, the file may have become one of them. The output of the program
-    // would then be written to frames. A duplicate is never a standard stream.
-    if fd > libc::STDERR_FILENO { Ok(file) } else { file.try_clone() }
+    beyond_streams(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Returns a descriptor, or a duplicate if it is a standard stream, as it may be in a program that has closed its streams. The
+/// program's output would otherwise be written to it, and a later `dup2` to the stream would close it.
+pub(crate) fn beyond_streams<T: From<OwnedFd> + Into<OwnedFd>>(opened: T) -> io::Result<T> {
+    let descriptor = opened.into();
+    let is_stream = descriptor.as_raw_fd() <= libc::STDERR_FILENO;
+    // A duplicate is never a standard stream.
+    Ok(if is_stream { descriptor.try_clone()? } else { descriptor }.into())
 }
 
 /// Returns the largest size in bytes of files that this process writes.

@@ -3,8 +3,7 @@
 //! A thread that waits for a lock asks here whether the lock's holder has died. Related files: `pool/members.rs` has a pool's
 //! processes, `threads/lock.rs` asks.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::Arc;
@@ -42,8 +41,8 @@ impl Entered {
         // Before the table is locked for the first time, which a child must not inherit.
         // SAFETY: the handler only stores to atomics, which is async-signal-safe and can be repeated.
         unsafe { around_forks(None, None, forget_parent, &IS_DONE) };
-        let lock_name = name_holders(RandomState::new().build_hasher().finish() as u32, has_died);
-        let membership = Arc::new(Membership::enter(file, processes, name, lock_name, is_listed)?);
+        let lock_name = name_holders(random().map_err(|source| SharedError::Unusable { source })?, has_died);
+        let membership = Arc::new(Membership::enter(file, processes, name, lock_name, is_own)?);
         let _inside = Inside::enter(); // a handler that waits for a dead process's lock could not read the list
         made_memberships().write().push(Arc::clone(&membership));
         Ok(Arc::new(Self(membership)))
@@ -82,10 +81,25 @@ fn has_died(lock_name: u32) -> bool {
     here.peek().is_some() && !here.any(|one| one.has_living(lock_name))
 }
 
-/// Whether this process holds locks with this name in a pool.
-fn is_listed(lock_name: u32) -> bool {
+/// Whether this process is the one at `at` in a pool's file, by an earlier membership.
+fn is_own(file: &PoolFile, at: usize) -> bool {
     let Some(memberships) = memberships().map(RwLock::read) else { return false };
-    memberships.iter().filter(|one| one.is_here()).any(|one| one.lock_name() == lock_name)
+    memberships.iter().any(|one| one.is_here() && one.is_at(file, at))
+}
+
+/// Returns a random number. Random states of the standard library would be the same in all children of a thread.
+fn random() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    loop {
+        // SAFETY: the call writes the bytes.
+        match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
+            4 => return Ok(u32::from_ne_bytes(bytes)),
+            -1 if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => {
+                return Err(io::Error::last_os_error());
+            }
+            _ => {}
+        }
+    }
 }
 
 extern "C" fn forget_parent() {

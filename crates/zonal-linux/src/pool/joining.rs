@@ -175,6 +175,7 @@ fn make(
 ) -> Result<(PoolFile, PoolMemory), PoolError> {
     let file = PoolFile::create(place, sizes, &description.text())?;
     let memory = PoolMemory::map_file(&description.zones, file.descriptor(), options, warnings)?;
+    file.reserve_zones(sizes)?;
     Ok((file, memory))
 }
 

@@ -103,14 +103,14 @@ impl Drop for Alone {
 
 impl Membership {
     /// Takes part in the pool of a file, for at most `processes` processes, as the successor of a process with this name if
-    /// there is one. This process holds locks as `lock_name`; `is_listed` says whether it does so in another pool. The caller
+    /// there is one. This process holds locks as `lock_name`; `is_own` says whether it is a process of the file already. The caller
     /// then makes or joins the allocator while it holds the table, and calls [`Membership::begin`].
     pub(super) fn enter(
         file: PoolFile,
         processes: u8,
         name: Option<SharedName>,
         lock_name: u32,
-        is_listed: fn(u32) -> bool,
+        is_own: fn(&PoolFile, usize) -> bool,
     ) -> Result<Self, SharedError> {
         let life = ManuallyDrop::new(lives::opened(|| file.reopened())?);
         let mut this = Self {
@@ -134,9 +134,8 @@ impl Membership {
                 free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?
             }
         };
-        let has_it =
-            |&at: &usize| this.cells(at).lock_name.load(Ordering::Relaxed) == lock_name && this.is_alive(at);
-        if places.clone().any(|at| has_it(&at)) && !is_listed(lock_name) {
+        let has_it = |at| this.has_name(at, lock_name) && this.is_alive(at) && !is_own(&this.file, at);
+        if places.clone().any(has_it) {
             return Err(SharedError::SameNumber);
         }
         if this.name(own).is_none() {
@@ -433,15 +432,19 @@ impl Membership {
         }
     }
 
-    /// Returns the name with which this process holds locks.
-    pub(super) fn lock_name(&self) -> u32 {
-        self.cells(self.at).lock_name.load(Ordering::Relaxed) // relaxed: it was stored before the membership was listed
+    /// Whether this is the membership of the process at `at` in this file.
+    pub(super) fn is_at(&self, file: &PoolFile, at: usize) -> bool {
+        at == self.at && self.file.is_same(file)
     }
 
     /// Whether a living process holds locks with this name.
     pub(super) fn has_living(&self, lock_name: u32) -> bool {
-        let has_name = |at: &usize| self.cells(*at).lock_name.load(Ordering::Relaxed) == lock_name;
-        (0..usize::from(self.processes)).filter(has_name).any(|at| self.is_alive(at))
+        (0..usize::from(self.processes)).any(|at| self.has_name(at, lock_name) && self.is_alive(at))
+    }
+
+    /// Whether the process at `at` holds locks with this name.
+    fn has_name(&self, at: usize, lock_name: u32) -> bool {
+        self.cells(at).lock_name.load(Ordering::Relaxed) == lock_name // relaxed: stored before its first lock
     }
 
     fn cells(&self, at: usize) -> &MemberCells {

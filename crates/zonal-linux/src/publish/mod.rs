@@ -16,6 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::memory::origin::Origin;
+use crate::memory::shared_file::beyond_streams;
 use crate::pool::{Pool, Recording};
 use crate::sequences::resident::stays_in_memory;
 use crate::threads::start::Thread;
@@ -76,6 +77,8 @@ impl Pool {
         let socket = OwnSocket::listen(path)?;
         let listener = socket.listener();
         let (stop, stopped) = UnixStream::pair().map_err(refused)?;
+        let [stop, stopped] = [stop, stopped].map(beyond_streams);
+        let (stop, stopped) = (stop.map_err(refused)?, stopped.map_err(refused)?);
         stays_in_memory();
         let (pool, recording) = (self.clone(), self.record_requests());
         let serve = move || server::serve(&pool, &listener, &stopped);

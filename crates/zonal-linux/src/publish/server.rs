@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::answer::{answer, refusal};
 use super::socket::may_ask;
 use crate::memory::pool_socket;
+use crate::memory::shared_file::beyond_streams;
 use crate::pool::Pool;
 
 /// Maximum length of a request.
@@ -26,9 +27,9 @@ const REST: Duration = Duration::from_millis(100);
 pub(super) fn serve(pool: &Pool, listener: &UnixListener, stopped: &UnixStream) {
     let _counted = pool.count_thread();
     while let Ok(true) = wait(listener, stopped) {
-        match listener.accept() {
+        match listener.accept().and_then(|(client, _)| beyond_streams(client)) {
             // A client that fails receives no answer, and others are served.
-            Ok((client, _)) => converse(pool, client, stopped).unwrap_or(()),
+            Ok(client) => converse(pool, client, stopped).unwrap_or(()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => thread::sleep(REST),
         }

@@ -22,6 +22,7 @@ use super::error::PublishError;
 use crate::memory::origin::around_forks;
 use crate::memory::pool_socket::connect;
 use crate::memory::range_list::{Entered, RangeList};
+use crate::memory::shared_file::beyond_streams;
 
 /// Longest path of a Unix socket, in bytes.
 const PATH_BYTES_MAX: usize = 107;
@@ -135,6 +136,8 @@ impl NewSocket {
             rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let [folder, socket] = [folder, socket].map(|fd| beyond_streams(fd).map_err(|_| Errno::MFILE));
+        let (folder, socket) = (folder?, socket?);
         // The file gets the mode that the socket has when it is bound. A mode set by path could be that of another file.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let name = loop {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -103,4 +104,47 @@ pub(crate) fn a_child_has_no_part_in_the_pool_of_its_parent() {
     };
     assert_eq!(ended(start_child(asks)), Ok(()));
     assert_eq!(pool.allocated_here(), Some(PageCount::new(1)));
+}
+
+/// Children of one process take part at the same time, whatever random numbers it has drawn before.
+pub(crate) fn children_of_one_parent_take_part_at_once() {
+    const CHILDREN: usize = 3;
+    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().processes(8).build().unwrap();
+    let (until, writer) = std::io::pipe().unwrap();
+    let child = || {
+        // SAFETY: the child does not use its copy.
+        unsafe { libc::close(writer.as_raw_fd()) };
+        let _joined = Pool::join_file(pool.shared_file().unwrap()).unwrap();
+        assert_eq!((&until).read(&mut [0]).unwrap(), 0); // until the parent closes the pipe
+    };
+    let children: Vec<_> = (0..CHILDREN).map(|_| start_child(child)).collect();
+    eventually("all children", || pool.owners().iter().filter(|owner| owner.is_alive).count() > CHILDREN);
+    drop(writer);
+    children.into_iter().for_each(|child| ended(child).unwrap());
+}
+
+/// Pools and publications keep no descriptor that the program's output may go to, in a program that has closed its streams.
+pub(crate) fn pools_take_no_standard_streams() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (file, socket) = (folder.path().join("pool"), folder.path().join("socket"));
+    let child = || {
+        let is_open = |fd| {
+            // SAFETY: the call accesses no memory.
+            unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+        };
+        for fd in 0..3 {
+            // SAFETY: nothing in this process uses the stream any more.
+            unsafe { libc::close(fd) };
+        }
+        let small = || Pool::builder().size(16 << 20);
+        let by_path = small().shared(&file).processes(8).build().unwrap();
+        let by_descriptor = small().shared_by_descriptor().processes(8).build().unwrap();
+        let published = by_descriptor.publish(&socket).unwrap();
+        let joined =
+            [Pool::join(&file), Pool::join(&socket), Pool::join_file(by_path.shared_file().unwrap())];
+        let of_files = small().shared_memory().build().unwrap();
+        assert!(!(0..3).any(is_open));
+        drop((by_path, published, joined.map(Result::unwrap), of_files));
+    };
+    ended(start_child(child)).unwrap();
 }
