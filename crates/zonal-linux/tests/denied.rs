@@ -16,7 +16,8 @@ use seccompiler::{
 use zonal::error::AllocError;
 use zonal::units::NodeId;
 use zonal_linux::{
-    HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, ShrinkError, TrimError, Warning,
+    HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, SharedError, ShrinkError, TrimError,
+    Warning,
 };
 use zonal_testing::skipped;
 
@@ -411,4 +412,24 @@ fn on_each_cpu(cpus: usize, work: impl Fn() + Sync) {
             });
         });
     }
+}
+
+/// A refused lock of a shared pool's file is an error at once, and not another process that keeps it.
+#[test]
+fn refused_locks_of_files_are_named() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let pool = builder().shared_by_descriptor().build().unwrap();
+    let set = libc::F_OFD_SETLK as u64;
+    let locks =
+        Refusal { call: libc::SYS_fcntl, when: Some((1, SeccompCmpOp::Eq, set)), error: libc::ENOLCK };
+    let error = locks.during(|| Pool::join_file(pool.shared_file().unwrap()).unwrap_err());
+    let source = match &error {
+        PoolError::Shared(SharedError::Unusable { source }) => source.raw_os_error(),
+        _ => None,
+    };
+    assert_eq!(source, Some(libc::ENOLCK), "{error}");
+    assert_eq!(pool.owners().len(), 1);
 }

@@ -25,7 +25,7 @@ use crate::shared_name::NameCells;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"zonalshr");
 /// Version of the file's layout, metadata included. It changes with every change of either.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Offset of the description.
 const TEXT_AT: usize = 20 << 10;
 /// The most bytes that a description can have.

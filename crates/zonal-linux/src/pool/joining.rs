@@ -1,44 +1,30 @@
 //! Pools that processes share: one process makes the pool in a file, and others join it.
 //!
-//! The file's description has all from which the allocator's layout follows, so that every process computes the same. Related
-//! files: `memory/pool_file.rs` has the file, `pool/members.rs` the processes, `pool/core.rs` makes or joins the allocator.
+//! Related files: `pool/description.rs` describes a pool in its file, `memory/pool_file.rs` has the file, `pool/members.rs` the
+//! processes, `pool/core.rs` makes or joins the allocator.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-use zonal::machine::FrameRange;
-use zonal::settings::{Setting, SettingValue};
-use zonal::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal::units::{PageCount, Pfn};
 use zonal::{Config, Layout};
 
 use super::core::{PoolCore, with_machine};
+use super::description::Description;
 use super::entered::Entered;
 use super::handle::Pool;
 use super::members::{Membership, Part};
 use super::platform::LinuxPlatform;
-use super::settings::linked;
 use crate::error::{PoolError, SharedError, Warnings};
-use crate::memory::huge_pages::HugePages;
-use crate::memory::page_sizes::{HugePageSize, os_page_bytes};
+use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::ZonePlan;
-use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text, zone_offset};
-use crate::memory::pool_zones::FileZone;
-use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing, no_huge_pages};
+use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text};
+use crate::memory::zones::{MapOptions, PoolMemory, Sharing, no_huge_pages};
 use crate::sequences::Sequences;
 use crate::shared_name::SharedName;
-use crate::topology::{Topology, TopologyNode};
-
-/// What a process must know about a pool to join it.
-struct Description {
-    nodes: Vec<TopologyNode>,
-    zones: Vec<FileZone>,
-    config: Config,
-    huge_pages: HugePages,
-    binding: Binding,
-}
+use crate::topology::Topology;
 
 impl Pool {
     /// Joins the pool that another process shares at `path`, or has published on a socket there ([`Pool::publish`]), and takes part
@@ -120,6 +106,10 @@ pub(super) fn build(
     let options = MapOptions { sharing: Sharing::Pool, ..options };
     let mut description = Description::of_new(&topology, plans, config, options);
     let buffers = buffer_bytes(&topology, &description)?.iter().sum();
+    // A process that joins must have the same configuration.
+    if Description::parse(&description.text()).is_none_or(|read| read.config != config) {
+        return Err(SharedError::Option("this configuration, which other processes could not read").into());
+    }
     let mut made = None;
     for &size in options.huge_pages.explicit_sizes() {
         let sizes = description.place_zones(Some(size), buffers);
@@ -193,7 +183,7 @@ fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, 
     {
         return Err(SharedError::Corrupt("its zones do not fit in it").into());
     }
-    let topology = Topology::described(description.nodes.clone());
+    let topology = Topology::described(description.nodes.clone(), description.is_divided);
     let text_end = after_text(text.len()).next_multiple_of(page);
     let buffers: usize = buffer_bytes(&topology, &description)?.iter().sum();
     if text_end + buffers > file.meta().bytes() {
@@ -233,140 +223,10 @@ fn buffer_bytes(topology: &Topology, description: &Description) -> Result<Vec<us
     })
 }
 
-impl Description {
-    /// Describes a pool to be made, whose zones have no place yet.
-    fn of_new(topology: &Topology, plans: &[ZonePlan], config: Config, options: MapOptions) -> Self {
-        let blocks = 1_u64 << options.max_order.get().max(12);
-        let mut first = blocks;
-        let zones = plans.iter().map(|plan| {
-            let range = FrameRange { start: Pfn::new(first), count: plan.frames };
-            first = (first + plan.frames.get()).next_multiple_of(blocks);
-            FileZone { node: plan.node, kind: plan.kind, range, offset: 0 }
-        });
-        Self {
-            nodes: topology.nodes().to_vec(),
-            zones: zones.collect(),
-            config,
-            huge_pages: options.huge_pages,
-            binding: options.binding,
-        }
-    }
-
-    /// Places the zones in a file with huge pages or ordinary ones, after `buffers` bytes of the allocator's metadata.
-    fn place_zones(&mut self, huge_page: Option<HugePageSize>, buffers: usize) -> FileSizes {
-        // The offsets follow from the length of the description, which has them with a fixed number of digits.
-        let meta = zone_offset(after_text(self.text().len()) + os_page_bytes() + buffers, huge_page);
-        let mut at = meta;
-        for zone in &mut self.zones {
-            zone.offset = at as u64;
-            let bytes = zone.range.count.get() as usize * self.config.page_bytes as usize;
-            at = zone_offset(at + bytes, huge_page);
-        }
-        FileSizes { huge_page, meta, file: at as u64 }
-    }
-
-    fn text(&self) -> String {
-        let nodes: Vec<Value> = self
-            .nodes
-            .iter()
-            .map(|node| {
-                let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.get()).collect();
-                json!({ "id": node.id.get(), "cpus": cpus, "distances": node.distances })
-            })
-            .collect();
-        let zones: Vec<Value> = self
-            .zones
-            .iter()
-            .map(|zone| {
-                let (first, frames) = (zone.range.start.get(), zone.range.count.get());
-                let offset = format!("{:020}", zone.offset);
-                json!({ "node": zone.node.get(), "kind": zone.kind.to_string(), "first": first, "frames": frames, "offset": offset })
-            })
-            .collect();
-        let settings: Vec<Value> = Setting::ALL
-            .iter()
-            .filter_map(|&setting| match self.config.get(setting) {
-                SettingValue::None => None,
-                value => Some(json!([setting.info().name, value.to_string()])),
-            })
-            .collect();
-        let (huge, binding) = (self.huge_pages == HugePages::Never, self.binding == Binding::ToNodes);
-        json!({
-            "page_bytes": self.config.page_bytes,
-            "max_order": self.config.max_order.get(),
-            "free_area_min": self.config.free_area_min.get(),
-            "processes": self.config.processes,
-            "ordinary_pages": huge,
-            "bound": binding,
-            "nodes": nodes,
-            "zones": zones,
-            "settings": settings,
-        })
-        .to_string()
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(text).ok()?;
-        let number = |value: &Value, key: &str| value[key].as_u64();
-        let byte = |value: &Value, key: &str| u8::try_from(number(value, key)?).ok();
-        let node_id = |value: &Value, key: &str| NodeId::new(u16::try_from(number(value, key)?).ok()?);
-        let mut config = linked(Config {
-            page_bytes: u32::try_from(number(&value, "page_bytes")?).ok()?,
-            max_order: Order::new(byte(&value, "max_order")?)?,
-            free_area_min: PageCount::new(number(&value, "free_area_min")?),
-            processes: byte(&value, "processes")?,
-            ..Config::default()
-        });
-        for setting in value["settings"].as_array()? {
-            config.set(setting[0].as_str()?, setting[1].as_str()?).ok()?;
-        }
-        let cpu_id = |value: &Value| {
-            let id = usize::try_from(value.as_u64()?).ok().filter(|&id| id < MAX_CPUS)?;
-            Some(CpuId::new(id as u32))
-        };
-        let nodes = value["nodes"].as_array().filter(|nodes| nodes.len() <= MAX_NODES)?.iter().map(|node| {
-            let cpus = node["cpus"].as_array()?.iter();
-            let cpus = cpus.map(cpu_id);
-            let distances = node["distances"].as_array()?.iter();
-            Some(TopologyNode {
-                id: node_id(node, "id")?,
-                cpus: cpus.collect::<Option<_>>()?,
-                distances: distances
-                    .map(|distance| u8::try_from(distance.as_u64()?).ok())
-                    .collect::<Option<_>>()?,
-                zones: Vec::new(),
-            })
-        });
-        let zones = value["zones"].as_array()?.iter().map(|zone| {
-            let kind = zone["kind"].as_str()?;
-            let range = FrameRange {
-                start: Pfn::new(number(zone, "first")?),
-                count: PageCount::new(number(zone, "frames")?),
-            };
-            Some(FileZone {
-                node: node_id(zone, "node")?,
-                kind: ZoneKind::ALL.into_iter().find(|one| one.to_string() == kind)?,
-                range,
-                offset: zone["offset"].as_str()?.parse().ok()?,
-            })
-        });
-        Some(Self {
-            nodes: nodes.collect::<Option<_>>()?,
-            zones: zones.collect::<Option<_>>()?,
-            config,
-            huge_pages: if value["ordinary_pages"].as_bool()? {
-                HugePages::Never
-            } else {
-                HugePages::Transparent
-            },
-            binding: if value["bound"].as_bool()? { Binding::ToNodes } else { Binding::None },
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use zonal::error::FreeError;
+    use zonal::units::Order;
 
     use super::*;
     use crate::pool::request::PoolRequest;

@@ -51,7 +51,7 @@ fn enter(life: RawFd) -> Result<(), SharedError> {
     // SeqCst: orders the entry before the next look at forks; pairs with `note_begin`.
     let is_put =
         |cell: &AtomicI32| cell.compare_exchange(0, life + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-    if LIVES.iter().any(is_put) { Ok(()) } else { Err(SharedError::Full(MEMBERS_MAX as u8)) }
+    if LIVES.iter().any(is_put) { Ok(()) } else { Err(SharedError::Memberships(MEMBERS_MAX)) }
 }
 
 fn begun_when_no_fork_runs() -> u32 {

@@ -207,7 +207,7 @@ impl Membership {
 
     /// Locks the table of processes, unless it is locked.
     pub(super) fn free_table(&self) -> Result<Table<'_>, SharedError> {
-        Table::try_lock(self.life.as_fd()).ok_or(SharedError::Busy)
+        Table::try_lock(self.life.as_fd())?.ok_or(SharedError::Busy)
     }
 
     /// Begins to use the pool, whose allocator this process has made or joined, with a name if its blocks shall outlive it. The
@@ -474,7 +474,7 @@ impl<'a> Table<'a> {
     fn lock(life: BorrowedFd<'a>) -> Result<Self, SharedError> {
         let until = Instant::now() + TABLE_WAIT;
         loop {
-            if let Some(table) = Self::try_lock(life) {
+            if let Some(table) = Self::try_lock(life)? {
                 return Ok(table);
             }
             if Instant::now() > until {
@@ -484,10 +484,14 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn try_lock(life: BorrowedFd<'a>) -> Option<Self> {
-        let alone = Alone::try_begin()?;
-        set_lock(life, TABLE_AT, libc::F_WRLCK).ok()?;
-        Some(Self { life, _alone: alone })
+    /// Returns `None` while another thread of any process has the table.
+    fn try_lock(life: BorrowedFd<'a>) -> Result<Option<Self>, SharedError> {
+        let Some(alone) = Alone::try_begin() else { return Ok(None) };
+        match set_lock(life, TABLE_AT, libc::F_WRLCK) {
+            Ok(()) => Ok(Some(Self { life, _alone: alone })),
+            Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+            Err(source) => Err(SharedError::Unusable { source }),
+        }
     }
 }
 

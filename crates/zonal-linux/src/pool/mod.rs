@@ -30,6 +30,7 @@ mod conformance;
 mod core;
 mod core_ref;
 mod cpu_map;
+mod description;
 mod emit;
 mod entered;
 mod failure;

@@ -40,7 +40,8 @@ pub enum ShrinkError {
         /// The first blocks and runs that stayed, at most 64.
         in_use: Vec<UsedFrames>,
     },
-    /// The kernel did not take the memory of a range back, which is offline.
+    /// The kernel did not take the memory of a range back, which is offline; or the pool cannot shrink, because processes share
+    /// it.
     #[error("{done} of {asked} bytes were returned to the kernel; {why}")]
     NotReturned {
         /// Bytes to return.
@@ -150,6 +151,9 @@ impl Pool {
                 }
                 // Another thread has fenced the part, or has taken it offline.
                 Err(OfflineError::Refused(OnlineError::Fenced { .. } | OnlineError::NotOnline(_))) => {}
+                Err(why @ OfflineError::Refused(OnlineError::Shared)) => {
+                    return Err(ShrinkError::NotReturned { asked: bytes, done, offline: done, why });
+                }
                 Err(OfflineError::Refused(_)) => {
                     failures += 1;
                     allocator.for_each_used(part, |used| {

@@ -109,8 +109,9 @@ impl Topology {
     }
 
     /// Returns the nodes of a shared pool that another process on this machine has made.
-    pub(crate) fn described(nodes: Vec<TopologyNode>) -> Self {
-        Self { origin: Origin::Divided, nodes, available: Vec::new(), missing: None, ..Self::live() }
+    pub(crate) fn described(nodes: Vec<TopologyNode>, is_divided: bool) -> Self {
+        let origin = if is_divided { Origin::Divided } else { Origin::Live };
+        Self { origin, nodes, available: Vec::new(), missing: None, ..Self::live() }
     }
 
     /// Returns a machine model that was read, captured or loaded from a preset, emulated as by

@@ -7,11 +7,16 @@ mod reclaim;
 #[path = "../common/reserve.rs"]
 mod reserve;
 
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use other::{Other, Place, free, page, recover};
+use zonal::config::{Faults, ZeroOn};
+use zonal::rules::fallback_order::CpuPenalty;
+use zonal::rules::stat_threshold::{FoldRule, PressureRule, ThresholdRule};
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal_linux::{
     AllocError, Config, FrameRange, Order, OwnedBlocks, PageCount, PageKind, Pfn, Pool, PoolError,
     PoolRequest, SharedError,
@@ -280,9 +285,45 @@ fn options_that_a_shared_pool_cannot_have_are_refused() {
     let pool = builder().build().unwrap();
     let range = FrameRange { start: page(&pool).0, count: PageCount::new(1) };
     assert!(pool.offline_memory(range).is_err());
+    let why = pool.shrink(1).unwrap_err().to_string();
+    assert!(why.starts_with("0 of 1 bytes") && why.contains("processes share"), "{why}");
     assert!(pool.take_over(range.start, PageCount::new(1)).is_ok());
     // SAFETY: the descriptors are not written to.
     assert_eq!(unsafe { pool.memory_files() }.count(), 0);
+}
+
+/// Whatever a pool is configured to do, each process does it, or the pool is refused.
+#[test]
+fn every_configuration_reaches_the_processes_that_join() {
+    let default = Pool::default_config(Some(64 << 20));
+    let mut configs = vec![default; 12];
+    configs[1].hardening.zero = ZeroOn::EveryAllocation;
+    configs[2].counters.threshold = ThresholdRule::Fixed(7);
+    configs[3].counters.fold = FoldRule::ToZero;
+    configs[4].counters.pressure = PressureRule::Unchanged;
+    configs[5].cpu_penalty = CpuPenalty::Off;
+    configs[6].faults = Faults::EveryNth(NonZeroU64::new(1000).unwrap());
+    configs[7].faults = Faults::Random { seed: u64::MAX, one_in: NonZeroU64::new(1000).unwrap() };
+    configs[8].free_area_min = PageCount::new(4096);
+    configs[9].max_order = Order::new(11).unwrap();
+    configs[10].watermarks.scale_factor = 3000;
+    configs[11].watermarks.min_free = Some(PageCount::new(77));
+    for config in configs {
+        let builder = || Pool::builder().size(64 << 20).shared_by_descriptor();
+        let pool = builder().config(config).build().unwrap();
+        let joined = Pool::join_file(pool.shared_file().unwrap()).unwrap();
+        let settings = pool.settings();
+        assert_eq!(joined.settings(), settings);
+        assert_eq!((joined.placement(), settings.processes), (pool.placement(), 8));
+        assert_eq!(Config { processes: 0, past: config.past, ..settings }, config);
+        if let ThresholdRule::Fixed(threshold) = config.counters.threshold {
+            assert!(pool.zones().all(|zone| zone.stat_threshold == threshold));
+        }
+        for refused in [0, 3001] {
+            let watermarks = WatermarkSettings { scale_factor: refused, ..config.watermarks };
+            builder().config(Config { watermarks, ..config }).build().unwrap_err();
+        }
+    }
 }
 
 #[test]

@@ -197,15 +197,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the accounting of the whole allocator, which balances if no thread allocates or frees during the call.
     pub fn accounting(&self) -> Accounting {
-        let mut accounting = Accounting::default();
-        for zone in self.state.zones {
-            accounting.managed = accounting.managed.plus(zone.managed());
-            accounting.free = accounting.free.plus(PageCount::new(zone.free_areas.pages()));
-            accounting.in_pagesets = accounting.in_pagesets.plus(self.state.in_pagesets(zone));
+        let (state, zones) = (&self.state, self.state.zones.iter());
+        Accounting {
+            managed: zones.clone().map(Zone::managed).sum(),
+            free: zones.clone().map(|zone| PageCount::new(zone.free_areas.pages())).sum(),
+            in_pagesets: zones.map(|zone| state.in_pagesets(zone)).sum(),
+            allocated: (0..state.nodes.len()).map(|place| state.node_allocated(place)).sum(),
         }
-        accounting.allocated =
-            (0..self.state.nodes.len()).map(|place| self.state.node_allocated(place)).sum();
-        accounting
     }
 
     /// Returns the approximate numbers of frames allocated on the whole machine: user, cache, kernel.

@@ -168,6 +168,8 @@ messages! {
         Quarantine(frames: PageCount) => "the quarantine is {frames} frames per zone; at most 1048576 are allowed",
         /// A percentage is not within 0..=100.
         Percent(percent: u8) => "the minimum unmapped share is {percent} %; allowed values are 0 to 100",
+        /// The scale factor of watermarks is not within 1..=3000.
+        ScaleFactor(factor: u32) => "watermark_scale_factor is {factor}; allowed values are 1 to 3000",
         /// The mode of node reclaim is not within 0..=7.
         NodeReclaimMode(mode: u32) => "zone_reclaim_mode is {mode}; allowed values are 0 to 7",
         /// A fixed counter threshold is not within 1..=125.

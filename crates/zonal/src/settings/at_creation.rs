@@ -67,8 +67,8 @@ impl Config {
         }
     }
 
-    /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range, or if a setting selects a past
-    /// form that is not linked. Other fields have types that exclude such values.
+    /// Returns an error if [`Self::min_unmapped_percent`] or the scale factor is outside its setting's range, or if a setting
+    /// selects a past form that is not linked. Other fields have types that exclude such values.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (past, load, cache, tuning) = (&self.past, self.node_load, self.zonelist_cache, self.tuning);
         for (is_linked, setting, name) in [
@@ -80,11 +80,13 @@ impl Config {
                 return Err(ConfigError::NotLinked { setting, name });
             }
         }
-        let percent = self.min_unmapped_percent;
-        match Setting::MinUnmappedRatio.info().values.range() {
-            Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
+        let (percent, factor) = (self.min_unmapped_percent, self.watermarks.scale_factor);
+        let check = |setting: Setting, value, error| match setting.info().values.range() {
+            Some(range) if !range.contains(&value) => Err(error),
             _ => Ok(()),
-        }
+        };
+        check(Setting::MinUnmappedRatio, percent.into(), ConfigError::Percent(percent))?;
+        check(Setting::WatermarkScaleFactor, factor.into(), ConfigError::ScaleFactor(factor))
     }
 
     /// Checks the settings that an allocator cannot have if processes share it: their state could not be given back when a

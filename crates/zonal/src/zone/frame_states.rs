@@ -221,9 +221,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     /// Returns the first frame at or after `from` that is in a present section and has a byte other than zero.
-    pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
+    pub(crate) fn next_in_use(&self, mut from: u64) -> Option<u32> {
         let end = self.states.len() as u64;
-        let mut from = from;
         while from < end {
             let section = from / SECTION;
             let section_end = ((section + 1) * SECTION).min(end);

@@ -128,6 +128,10 @@ fn settings_out_of_bounds() {
         refused(Config { max_order, ..base }, ConfigError::MaxOrder(max_order));
     }
     refused(Config { min_unmapped_percent: 101, ..base }, ConfigError::Percent(101));
+    for scale_factor in [0, 3001] {
+        let watermarks = WatermarkSettings { scale_factor, ..base.watermarks };
+        refused(Config { watermarks, ..base }, ConfigError::ScaleFactor(scale_factor));
+    }
     for threshold in [0, 126, 255] {
         let rules = CounterRules { threshold: ThresholdRule::Fixed(threshold), ..CounterRules::default() };
         refused(Config { counters: rules, ..base }, ConfigError::CounterThreshold(threshold));
