@@ -21,10 +21,13 @@ fn json(arguments: &[&str]) -> Value {
 fn nothing_is_lost_when_processes_are_killed() {
     for workload in ["orders", "batch-random"] {
         let result = json(&[workload, "--processes", "3", "--seconds", "1.5", "--kill-every", "0.1"]);
-        assert_eq!(result["schema"], "zonal.run-shared.v1");
-        assert_eq!((&result["workload"], &result["processes"]), (&workload.into(), &3.into()));
-        assert!(result["deaths"].as_u64().unwrap() > 2, "{result}");
-        assert!(result["frames_given_back"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result["schema"], "zonal.run.v1");
+        let shared = &result["shared"];
+        assert_eq!((&result["workload"], &shared["processes"]), (&workload.into(), &3.into()));
+        assert!(shared["killed"].as_u64().unwrap() > 2, "{result}");
+        assert!(shared["recovered_frames"].as_u64().unwrap() > 0, "{result}");
+        assert!(shared["recovery_ms_max"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!((&shared["frames_lost"], &shared["frames_twice"]), (&0.into(), &0.into()));
         assert!(result["pairs"].as_u64().unwrap() > 0, "{result}");
         assert_eq!(result["accounting"]["allocated"], 0);
         assert_eq!((&result["accounting"]["balanced"], &result["fault"]), (&true.into(), &Value::Null));
@@ -36,7 +39,8 @@ fn every_workload_runs_in_two_processes() {
     let workloads = ["pair", "batch", "repeat", "random", "handoff", "fill", "touch"];
     for workload in workloads {
         let result = json(&[workload, "--seconds", "0.1"]);
-        assert_eq!((&result["processes"], &result["deaths"]), (&2.into(), &0.into()));
+        let shared = &result["shared"];
+        assert_eq!((&shared["processes"], &shared["killed"]), (&2.into(), &0.into()));
         assert_eq!(result["accounting"]["balanced"], true, "{workload}");
     }
 }

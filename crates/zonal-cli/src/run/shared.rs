@@ -44,6 +44,8 @@ pub(super) struct SharedReport {
     pub(super) deaths: u64,
     /// Frames that processes held when they were killed, and the pool got back.
     pub(super) given_back: u64,
+    /// The longest time in which the pool got back what a killed process held.
+    pub(super) recovery: Duration,
     pub(super) accounting: Accounting,
     pub(super) fault: Option<VerifyError>,
 }
@@ -70,6 +72,7 @@ struct Members<'a> {
     /// What the processes reported that were killed.
     dead: Vec<Arc<Counts>>,
     given_back: u64,
+    recovery: Duration,
 }
 
 /// Returns the number of processes that do the work.
@@ -98,7 +101,8 @@ pub(super) fn run(
     threads: NonZeroUsize,
     interrupted: &AtomicBool,
 ) -> Result<SharedReport, Failure> {
-    let mut members = Members { pool, living: Vec::new(), dead: Vec::new(), given_back: 0 };
+    let (living, dead, recovery) = (Vec::new(), Vec::new(), Duration::ZERO);
+    let mut members = Members { pool, living, dead, given_back: 0, recovery };
     for _ in 0..processes(args) {
         members.living.push(start(pool)?);
     }
@@ -144,6 +148,7 @@ pub(super) fn run(
         failed: members.sum(|counts| &counts.failed),
         deaths: members.dead.len() as u64,
         given_back: members.given_back,
+        recovery: members.recovery,
         accounting: pool.accounting(),
         fault: verified.err(),
     })
@@ -220,6 +225,8 @@ impl Members<'_> {
         oldest.process.kill().map_err(|error| Failure::failed(format!("cannot kill a process: {error}")))?;
         oldest.wait()?;
         self.given_back += held.map_or(0, PageCount::get);
+        let took = self.wait_until_recovered(|| self.pool.owners().iter().all(|owner| owner.pid != pid))?;
+        self.recovery = self.recovery.max(took);
         self.dead.push(Arc::clone(&oldest.counts));
         self.living.push(start(self.pool)?);
         Ok(())
@@ -233,14 +240,19 @@ impl Members<'_> {
                 return Err(ended_early());
             }
         }
-        let until = Instant::now() + RECOVERY_MAX;
-        while self.pool.owners().len() > 1 {
-            if Instant::now() > until {
+        self.wait_until_recovered(|| self.pool.owners().len() == 1).map(drop)
+    }
+
+    /// Waits until the pool has recovered from a death, which other processes notice; returns how long.
+    fn wait_until_recovered(&self, is_recovered: impl Fn() -> bool) -> Result<Duration, Failure> {
+        let begin = Instant::now();
+        while !is_recovered() {
+            if begin.elapsed() > RECOVERY_MAX {
                 return Err(Failure::failed("the pool does not recover from the death of a process"));
             }
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        Ok(begin.elapsed())
     }
 
     fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
@@ -254,6 +266,12 @@ fn ended_early() -> Failure {
 }
 
 impl SharedReport {
+    /// Returns how many frames are neither free nor cached, although no process holds any.
+    pub(super) fn lost(&self) -> PageCount {
+        let Accounting { managed, free, in_pagesets, .. } = self.accounting;
+        managed.saturating_minus(free.plus(in_pagesets))
+    }
+
     /// Whether every frame is accounted for, and none is held any more.
     pub(super) fn is_balanced(&self) -> bool {
         self.fault.is_none() && self.accounting.balance() && self.accounting.allocated == PageCount::ZERO

@@ -2,8 +2,10 @@
 //!
 //! Related files: `run/text.rs` and `run/json.rs` have the reports of other runs.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
-use zonal_linux::Pool;
+use zonal_linux::{Fault, Pool};
 use zonal_machine::Bytes;
 
 use super::json::Accounting;
@@ -15,32 +17,46 @@ use crate::layout::Width;
 struct Document {
     schema: &'static str,
     workload: &'static str,
-    processes: u8,
+    shared: Shared,
     /// In each process.
     threads: usize,
     seconds: f64,
     pairs: u64,
     failed: u64,
-    deaths: u64,
-    frames_given_back: u64,
     metadata_bytes_per_frame: f64,
     accounting: Accounting,
     /// What verification of the whole pool found: frames lost or held twice, or counts that are wrong.
     fault: Option<String>,
 }
 
+#[derive(Serialize)]
+struct Shared {
+    processes: u8,
+    killed: u64,
+    recovered_frames: u64,
+    recovery_ms_max: f64,
+    frames_lost: u64,
+    frames_twice: u64,
+}
+
 /// Returns the document, followed by a line break.
 pub(super) fn json(pool: &Pool, report: &SharedReport) -> String {
     let document = Document {
-        schema: "zonal.run-shared.v1",
+        schema: "zonal.run.v1",
         workload: report.workload.name(),
-        processes: report.processes,
+        shared: Shared {
+            processes: report.processes,
+            killed: report.deaths,
+            recovered_frames: report.given_back,
+            recovery_ms_max: report.recovery.as_secs_f64() * 1e3,
+            frames_lost: report.lost().get(),
+            // The verification ends at the first.
+            frames_twice: report.fault.map_or(0, |error| matches!(error.fault, Fault::FrameTwice(_)).into()),
+        },
         threads: report.threads.get(),
         seconds: report.elapsed.as_secs_f64(),
         pairs: report.pairs,
         failed: report.failed,
-        deaths: report.deaths,
-        frames_given_back: report.given_back,
         metadata_bytes_per_frame: metadata(pool),
         accounting: Accounting::new(&report.accounting, report.is_balanced()),
         fault: report.fault.map(|fault| fault.to_string()),
@@ -71,10 +87,15 @@ pub(super) fn text(pool: &Pool, report: &SharedReport, width: Width) -> String {
         None if report.is_balanced() => "no frame lost, none held twice".to_owned(),
         None => "FRAMES ARE HELD THAT NO PROCESS USES".to_owned(),
     };
+    let recovery = report.recovery.as_millis();
+    let mut deaths = format!("{} killed, about {} frames given back", report.deaths, report.given_back);
+    if report.deaths > 0 {
+        let _ = write!(deaths, " within {recovery} ms");
+    }
     let lines = [
         ("speed", format!("{} pairs/s", si(report.pairs as f64 / seconds.max(1e-9)))),
         ("failed", failed),
-        ("deaths", format!("{} killed, about {} frames given back", report.deaths, report.given_back)),
+        ("deaths", deaths),
         ("metadata", format!("{:.3} bytes per frame", metadata(pool))),
         ("accounting", accounting(&report.accounting)),
         ("verified", verified),

@@ -72,9 +72,10 @@ impl Check {
 }
 
 /// All checks, in the order in which they run.
-pub const CHECKS: [Check; 27] = [
+pub const CHECKS: [Check; 28] = [
     Check::new("placement: every page, ordinary", placement::ordinary_pages),
     Check::new("placement: every page, transparent huge pages", placement::transparent_pages),
+    Check::new("placement: every page, shared by processes", placement::shared_pages),
     Check::new("placement: against the policy of the process", placement::process_policy),
     Check::new("policy local", policies::local),
     Check::new("policy preferred", policies::preferred),

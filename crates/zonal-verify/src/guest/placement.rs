@@ -40,6 +40,22 @@ fn every_page(huge_pages: HugePages) -> Verdict {
     Ok(Found::Holds(found))
 }
 
+/// Makes the checks of [`ordinary_pages`] in pools that processes share: their files must be bound before they have pages.
+pub(super) fn shared_pages() -> Verdict {
+    needs_nodes!();
+    let folder = tempfile::tempdir().map_err(text)?;
+    let path = folder.path().join("pool");
+    let builder = || Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never);
+    let mut found = String::new();
+    for builder in [builder().shared(&path), builder().shared_by_descriptor()] {
+        let pool = flawless(builder)?;
+        let tally = every_page_on_its_node(&pool)?;
+        ensure!(tally.keys().eq(&memory_nodes()?), "pages on nodes {tally:?}");
+        found = format!("pages by node {tally:?}");
+    }
+    Ok(Found::Holds(found))
+}
+
 /// Compares every page's node with its zone's, in a pool that this CPU builds and touches.
 fn by_this_cpu(huge_pages: HugePages, prefault: Prefault) -> Result<Tally, String> {
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(huge_pages).prefault(prefault))?;
