@@ -141,6 +141,69 @@ def test_members_close_without_the_buffers_of_others(path):
     second.close()
 
 
+def test_frames_of_arrays_are_not_taken_over():
+    numpy = pytest.importorskip("numpy")
+    with zonal.Pool("64M", shared=True) as pool:
+        with pool.numpy_arrays():
+            array = numpy.zeros(1 << 20, "u1")
+        (held,) = pool.held().to_dicts()
+        with pytest.raises(zonal.InvalidArgumentError, match="in a buffer of this process already, or in an array"):
+            pool.take_over(held["frame"], held["pages"])
+        buffer = pool.alloc("1M")
+        memoryview(buffer)[:] = b"\x55" * len(buffer)
+        assert not array.any(), "the array still has its memory for itself"
+        del array
+        assert pool.accounting()["allocated"] == 256
+        buffer.free()
+
+
+def test_one_of_several_threads_takes_a_block_over(run):
+    run(
+        """
+        import sys, threading, zonal
+        sys.setswitchinterval(1e-6)
+        COUNT = 4
+        with zonal.Pool("64M", shared=True) as pool, zonal.join(pool.shared_fd) as other:
+            given, taken, start = [], [], threading.Barrier(COUNT + 1)
+
+            def take():
+                while True:
+                    start.wait()
+                    if not given:
+                        return
+                    try:
+                        taken.append(other.take_over(*given))
+                    except zonal.InvalidArgumentError as error:
+                        assert "in a buffer of this process already" in str(error), error
+                    start.wait()
+
+            threads = [threading.Thread(target=take) for _ in range(COUNT)]
+            for thread in threads:
+                thread.start()
+            owners = set()
+            for _ in range(3000):
+                block = pool.alloc(4096)
+                given[:] = block.frame, block.pages
+                block.forget()
+                start.wait()
+                start.wait()
+                owners.add(len(taken))
+                if len(taken) == 1:
+                    taken[0].free()
+                for extra in taken:
+                    if not extra.freed:
+                        extra.forget()
+                taken.clear()
+            given.clear()
+            start.wait()
+            for thread in threads:
+                thread.join()
+            assert owners == {1}, owners
+            assert pool.verify()["allocated"] == 0
+        """
+    )
+
+
 def test_what_cannot_be_joined_is_refused(path):
     with pytest.raises(FileNotFoundError, match="it must be the file of a shared pool") as raised:
         zonal.join(path)

@@ -107,6 +107,11 @@ impl ArrayMemory {
         held(&self.runs).len()
     }
 
+    /// Whether the data of an array begins at the frame.
+    pub(crate) fn has_frame(&self, frame: u64) -> bool {
+        held(&self.runs).values().any(|run| run.frame() == frame)
+    }
+
     /// Allocates `bytes`, in the pool if they are many.
     fn allocate(&self, bytes: usize, zeroed: bool) -> *mut c_void {
         if bytes < self.min_bytes || !self.process.is_current() {

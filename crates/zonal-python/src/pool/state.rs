@@ -157,6 +157,11 @@ impl Shared {
         if self.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
+    /// Whether a buffer or an array of this pool object begins at the frame.
+    pub(crate) fn has_frame(&self, frame: u64) -> bool {
+        self.blocks.has_frame(frame) || self.array_memory().iter().any(|memory| memory.has_frame(frame))
+    }
+
     /// Returns the memory of arrays that may still exist.
     fn array_memory(&self) -> Vec<Arc<ArrayMemory>> {
         let mut all = held(&self.arrays);
