@@ -1,5 +1,6 @@
 """The state of pools: tables, texts, settings, sizes, placement, and publication."""
 
+import ctypes
 import json
 
 import pytest
@@ -146,6 +147,23 @@ def test_pools_grow_shrink_and_trim():
         assert partial.value.done == before - pool.current_size > 0
         buffer.free()
         assert pool.verify()["allocated"] == 0
+
+
+def test_a_trim_that_the_kernel_refuses_says_how_much_was_returned():
+    libc = ctypes.CDLL(None)
+    with zonal.Pool("64M", fake_nodes=1, huge_pages="never") as pool:
+        buffers = [pool.alloc("4M") for _ in range(12)]
+        for buffer in buffers:
+            memoryview(buffer)[:] = b"1" * len(buffer)
+        locked = ctypes.c_void_p(max(buffer.address for buffer in buffers))
+        if libc.mlock(locked, ctypes.c_size_t(4 << 20)) != 0:
+            pytest.skip("RLIMIT_MEMLOCK does not allow 4 MiB")
+        for buffer in buffers:
+            buffer.free()
+        with pytest.raises(zonal.ResizeError, match="bytes were returned to the kernel") as refused:
+            pool.trim()
+        assert refused.value.done >= 4 << 20
+        assert str(refused.value).startswith(f"{refused.value.done} bytes")
 
 
 def test_memory_that_the_kernel_keeps_counts_as_offline(run):

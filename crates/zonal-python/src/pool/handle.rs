@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use zonal_linux::{GrowError, NodeId, Order, PageCount, ShrinkError};
+use zonal_linux::{GrowError, NodeId, Order, PageCount, ShrinkError, TrimError};
 
 use crate::table::Table;
 
@@ -343,7 +343,10 @@ impl Pool {
 
     /// Returns the memory of pages that are free now to the kernel, and returns how many bytes. The pages stay usable.
     fn trim(&self, py: Python<'_>) -> PyResult<u64> {
-        self.shared.without(py, zonal_linux::Pool::trim)?.map_err(|error| Kind::Resize.error(error))
+        self.shared.without(py, zonal_linux::Pool::trim)?.map_err(|error| {
+            let done = if let TrimError::Refused { done, .. } = error { done } else { 0 };
+            resize_error(error, done)
+        })
     }
 
     /// Calls the reclaimers to free pages of a node, and returns how many they freed.
