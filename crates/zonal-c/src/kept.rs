@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_void};
 use zonal_linux::{Pfn, Pool};
 
 use crate::arguments::{sized, store, text_of};
+use crate::calls::{Call, PASSED_CALLBACK};
 use crate::handle::with_pool;
 use crate::processes::{block_of, descriptor, failure, join, range_of};
 use crate::status::{Failure, call, zonal_status};
@@ -131,6 +132,7 @@ pub unsafe extern "C" fn zonal_pool_for_each_held(
     call(|| {
         let each = each.ok_or_else(|| Failure::invalid("each is null"))?;
         with_pool(pool, |pool| {
+            let _noted = Call::begin(PASSED_CALLBACK)?;
             pool.for_each_held(|range| {
                 if let Some(block) = block_of(pool, range) {
                     // SAFETY: guaranteed by the caller.

@@ -77,6 +77,12 @@ static void in_pressure(void *context, const zonal_pressure_event *event)
 	call_all("pressure");
 }
 
+static void in_each(void *context, const zonal_block *block)
+{
+	(void)context, (void)block;
+	call_all("each");
+}
+
 static void run_progress(void)
 {
 	zonal_pool built = build((zonal_pool_options){
@@ -87,6 +93,15 @@ static void run_progress(void)
 static void run_pause(void)
 {
 	CHECK(zonal_pool_pause_threads(own.pool, in_pause, NULL) == ZONAL_OK);
+}
+
+/* Calls a function with each block of a shared pool; those of other pools are not listed. */
+static void run_each(void)
+{
+	zonal_pool shared = build((zonal_pool_options){.size = 16 << 20, .flags = ZONAL_POOL_SHARED_BY_DESCRIPTOR});
+	alloc(shared, 8192);
+	CHECK(zonal_pool_for_each_held(shared, in_each, NULL) == ZONAL_OK);
+	CHECK(zonal_pool_close(shared, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
 }
 
 static void fill(zonal_pool pool)
@@ -139,7 +154,7 @@ static void run_pressure(void)
 
 static void test_callbacks(void)
 {
-	void (*const runs[])(void) = {run_progress, run_pause, run_count, run_reclaim, run_pressure};
+	void (*const runs[])(void) = {run_progress, run_pause, run_each, run_count, run_reclaim, run_pressure};
 	for (size_t kind = 0; kind < sizeof(runs) / sizeof(*runs); kind++) {
 		has_run = 0;
 		own = make_place(folder);
