@@ -1139,6 +1139,8 @@ zonal_status zonal_policy_destroy(zonal_policy policy);
 /**
  * Brings `bytes` more of a pool's `max_size` into use, and stores in `done` how many, if that is not null.
  *
+ * If the kernel has less memory, the call fails with `ZONAL_RESIZE_FAILED`. What came into use stays in use.
+ *
  * # Safety
  * `done` must be null, or point to a number.
  */
@@ -1188,7 +1190,8 @@ zonal_status zonal_pool_set_setting(zonal_pool pool,
 /**
  * Returns the memory of a pool's free pages to the kernel, and stores in `bytes` how many bytes, if that is not null. The pages
  * stay free for the pool, and the kernel provides zeroed memory on their next use. Explicit huge pages are not returned. In a
- * shared pool, the number is 0 while another thread of any process trims.
+ * shared pool, the number is 0 while another thread of any process trims. If the kernel refuses to take some of it, the call
+ * fails with `ZONAL_RESIZE_FAILED`; what was returned before stays returned.
  *
  * # Safety
  * `bytes` must be null, or point to a number.

@@ -1,8 +1,9 @@
 //! Changes of a pool at run time: its size, and its settings by name.
 
+use std::error::Error;
 use std::ffi::{c_char, c_void};
 
-use zonal_linux::ShrinkError;
+use zonal_linux::{GrowError, ShrinkError, TrimError};
 
 use crate::arguments::{store, text_of, write_text};
 use crate::calls::{Call, PASSED_CALLBACK, check_outside_callbacks};
@@ -10,7 +11,30 @@ use crate::handle::with_pool;
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{zonal_pool, zonal_while_paused};
 
+/// Returns how many bytes changed, and the failure with which the call then ends.
+fn outcome<E: Error>(result: Result<u64, E>, done: fn(&E) -> u64) -> (u64, Option<Failure>) {
+    match result {
+        Ok(changed) => (changed, None),
+        Err(error) => (done(&error), Some(Failure::new(Status::ZONAL_RESIZE_FAILED, error))),
+    }
+}
+
+fn grown(error: &GrowError) -> u64 {
+    if let GrowError::NoMemory { done, .. } = error { *done } else { 0 }
+}
+
+fn shrunk(error: &ShrinkError) -> u64 {
+    let (ShrinkError::InUse { done, .. } | ShrinkError::NotReturned { done, .. }) = error;
+    *done
+}
+
+fn trimmed(error: &TrimError) -> u64 {
+    if let TrimError::Refused { done, .. } = error { *done } else { 0 }
+}
+
 /// Brings `bytes` more of a pool's `max_size` into use, and stores in `done` how many, if that is not null.
+///
+/// If the kernel has less memory, the call fails with `ZONAL_RESIZE_FAILED`. What came into use stays in use.
 ///
 /// # Safety
 /// `done` must be null, or point to a number.
@@ -20,11 +44,10 @@ pub unsafe extern "C" fn zonal_pool_grow(pool: zonal_pool, bytes: u64, done: *mu
     call(|| {
         // SAFETY: guaranteed by the caller.
         unsafe { store("done", done, 0) }?;
-        let grown = with_pool(pool, |pool| {
-            pool.grow(bytes).map_err(|error| Failure::new(Status::ZONAL_RESIZE_FAILED, error))
-        })?;
+        let (grown, failure) = with_pool(pool, |pool| Ok(outcome(pool.grow(bytes), grown)))?;
         // SAFETY: as above.
-        unsafe { store("done", done, grown) }
+        unsafe { store("done", done, grown) }?;
+        failure.map_or(Ok(()), Err)
     })
 }
 
@@ -41,15 +64,7 @@ pub unsafe extern "C" fn zonal_pool_shrink(pool: zonal_pool, bytes: u64, done: *
     call(|| {
         // SAFETY: guaranteed by the caller.
         unsafe { store("done", done, 0) }?;
-        let (returned, failure) = with_pool(pool, |pool| {
-            Ok(match pool.shrink(bytes) {
-                Ok(returned) => (returned, None),
-                Err(error) => {
-                    let (ShrinkError::InUse { done, .. } | ShrinkError::NotReturned { done, .. }) = error;
-                    (done, Some(Failure::new(Status::ZONAL_RESIZE_FAILED, error)))
-                }
-            })
-        })?;
+        let (returned, failure) = with_pool(pool, |pool| Ok(outcome(pool.shrink(bytes), shrunk)))?;
         // SAFETY: as above.
         unsafe { store("done", done, returned) }?;
         failure.map_or(Ok(()), Err)
@@ -109,7 +124,8 @@ pub unsafe extern "C" fn zonal_pool_set_setting(
 
 /// Returns the memory of a pool's free pages to the kernel, and stores in `bytes` how many bytes, if that is not null. The pages
 /// stay free for the pool, and the kernel provides zeroed memory on their next use. Explicit huge pages are not returned. In a
-/// shared pool, the number is 0 while another thread of any process trims.
+/// shared pool, the number is 0 while another thread of any process trims. If the kernel refuses to take some of it, the call
+/// fails with `ZONAL_RESIZE_FAILED`; what was returned before stays returned.
 ///
 /// # Safety
 /// `bytes` must be null, or point to a number.
@@ -119,11 +135,10 @@ pub unsafe extern "C" fn zonal_pool_trim(pool: zonal_pool, bytes: *mut u64) -> z
     call(|| {
         // SAFETY: guaranteed by the caller.
         unsafe { store("bytes", bytes, 0) }?;
-        let returned = with_pool(pool, |pool| {
-            pool.trim().map_err(|error| Failure::new(Status::ZONAL_RESIZE_FAILED, error))
-        })?;
+        let (returned, failure) = with_pool(pool, |pool| Ok(outcome(pool.trim(), trimmed)))?;
         // SAFETY: as above.
-        unsafe { store("bytes", bytes, returned) }
+        unsafe { store("bytes", bytes, returned) }?;
+        failure.map_or(Ok(()), Err)
     })
 }
 
@@ -150,4 +165,24 @@ pub unsafe extern "C" fn zonal_pool_pause_threads(
             Ok(())
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// Only a kernel that is short of memory makes a pool grow in part.
+    #[test]
+    fn a_part_that_came_into_use_is_reported() {
+        let why = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let (done, failure) =
+            outcome(Err(GrowError::NoMemory { asked: 8 << 20, done: 2 << 20, why: why() }), grown);
+        assert!(done == 2 << 20 && failure.is_some());
+        let (done, failure) =
+            outcome(Err(GrowError::NotAvailable { asked: 8 << 20, available: 4096 }), grown);
+        assert!(done == 0 && failure.is_some());
+        let (done, failure) = outcome(Ok(8 << 20), grown);
+        assert!(done == 8 << 20 && failure.is_none());
+    }
 }

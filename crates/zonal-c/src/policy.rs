@@ -134,6 +134,9 @@ fn on_heap<T>(values: impl Iterator<Item = T> + Clone) -> Result<Box<[T]>, Failu
 /// # Safety
 /// The options must point to as many nodes and weights as they say.
 unsafe fn create(pool: &Pool, slot: u32, options: &zonal_policy_options) -> Result<Created, Failure> {
+    if options.reserved != 0 {
+        return Err(Failure::invalid(format_args!("reserved is {}; it must be 0", options.reserved)));
+    }
     // SAFETY: guaranteed by the caller.
     let numbers = unsafe { node_numbers(options.nodes, options.nodes_len) }?;
     let mask = numbers.iter().map(|&number| node_id(number)).collect::<Result<NodeMask, _>>()?;

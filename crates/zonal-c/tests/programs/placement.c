@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -88,6 +89,8 @@ static void test_policies(void)
 	REFUSED(zonal_policy_create(pool, &options, &refused), ZONAL_INVALID_ARGUMENT, "weights are for");
 	options = (zonal_policy_options){.struct_size = sizeof(options), .policy = 17, .nodes = nodes, .nodes_len = 1};
 	REFUSED(zonal_policy_create(pool, &options, &refused), ZONAL_INVALID_ARGUMENT, "policy is 17");
+	options = (zonal_policy_options){.struct_size = sizeof(options), .policy = ZONAL_POLICY_BIND, .reserved = 7, .nodes = nodes, .nodes_len = 1};
+	REFUSED(zonal_policy_create(pool, &options, &refused), ZONAL_INVALID_ARGUMENT, "reserved is 7");
 	uint16_t missing = 9;
 	options = (zonal_policy_options){.struct_size = sizeof(options), .policy = ZONAL_POLICY_BIND, .nodes = &missing, .nodes_len = 1};
 	REFUSED(zonal_policy_create(pool, &options, &refused), ZONAL_INVALID_ARGUMENT, "9");
@@ -217,6 +220,32 @@ static void test_state(void)
 	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
 }
 
+/* The kernel returns no memory that is locked. What it returned before is reported. */
+static void test_a_refused_trim(void)
+{
+	enum { COUNT = 12, BYTES = 4 << 20 };
+	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20, .fake_nodes = 1, .huge_pages = ZONAL_HUGE_PAGES_NEVER});
+	zonal_block blocks[COUNT];
+	char *highest = NULL;
+	for (int at = 0; at < COUNT; at++) {
+		blocks[at] = alloc(pool, BYTES);
+		memset(blocks[at].address, 1, BYTES);
+		if ((char *)blocks[at].address > highest)
+			highest = blocks[at].address;
+	}
+	int is_locked = syscall(SYS_mlock, highest, (size_t)BYTES) == 0; /* sanitizers replace the function */
+	for (int at = 0; at < COUNT; at++)
+		CHECK(zonal_free(pool, blocks[at].address, BYTES) == ZONAL_OK);
+	uint64_t returned = 9;
+	if (is_locked) {
+		REFUSED(zonal_pool_trim(pool, &returned), ZONAL_RESIZE_FAILED, "bytes were returned to the kernel");
+		CHECK(returned >= BYTES && strtoull(zonal_last_error(), NULL, 10) == returned);
+	} else {
+		puts("skipped: a trim that the kernel refuses: RLIMIT_MEMLOCK does not allow 4 MiB");
+	}
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+}
+
 static void test_options(void)
 {
 	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20, .page_bytes = 16384, .block_bytes_max = 32 << 20, .prefault_threads = 2,
@@ -276,6 +305,7 @@ int main(void)
 	test_alignment_and_splits();
 	test_locations();
 	test_state();
+	test_a_refused_trim();
 	test_options();
 	printf("%d failures\n", failures);
 	return failures != 0;

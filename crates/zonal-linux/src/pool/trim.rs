@@ -34,7 +34,7 @@ pub enum TrimError {
     )]
     Shared,
     /// The kernel refused to take memory back.
-    #[error("{done} bytes were returned to the kernel; it refused the frames {range}: {why}")]
+    #[error("{done} bytes were returned to the kernel; it refused {range}: {why}")]
     Refused {
         /// Bytes that were returned.
         done: u64,
