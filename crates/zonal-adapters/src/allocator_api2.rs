@@ -73,7 +73,8 @@ use crate::source::FrameSource;
 ///
 /// # Panics
 /// Deallocation panics if the source refuses to free the frames. This happens after unsafe code has violated its safety
-/// contract, and in handlers that interrupted the allocator on the same CPU. Such handlers must not use containers.
+/// contract, and in handlers that interrupted the allocator on the same CPU. Such handlers must not use containers. A shared
+/// pool does not refuse, because another process may have freed the frames.
 #[derive(Clone, Copy)]
 pub struct PageAlloc<'r, S> {
     source: S,

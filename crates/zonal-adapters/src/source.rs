@@ -167,6 +167,7 @@ mod pool {
         unsafe { pool.allocator() }
     }
 
+    /// In a child that `fork` made of a process in a shared pool, requests fail, and frames are not freed: they stay the parent's.
     // SAFETY: a pool never returns frames that are allocated, and its methods that free frames of others are unsafe. Its
     // memory stays mapped, readable and writable while the handle exists, and each zone is one mapping.
     unsafe impl FrameSource for Pool {
@@ -175,11 +176,22 @@ mod pool {
         }
 
         fn alloc(&self, request: &Request<'_>, count: PageCount) -> Result<FrameRun, AllocError> {
+            if self.is_of_parent() {
+                return Err(AllocError::NoNodeInPolicy);
+            }
             alloc(allocator(self), request, count)
         }
 
         unsafe fn free(&self, first: Pfn, count: PageCount) -> Result<(), FreeError> {
-            allocator(self).free_frames(first, count)
+            if self.is_of_parent() {
+                return Ok(());
+            }
+            match allocator(self).free_frames(first, count) {
+                Err(error @ FreeError::Reentered(_)) => Err(error),
+                // Another process may have freed the frames, as every process of a shared pool may.
+                Err(_) if self.shared_file().is_some() => Ok(()),
+                freed => freed,
+            }
         }
 
         fn address_of(&self, frame: Pfn) -> Option<NonNull<u8>> {

@@ -350,6 +350,13 @@ impl Pool {
         unsafe { Frames::own(self.core_ref(), block) }
     }
 
+    /// Whether this process is a child, made by `fork`, of one that shares the pool. It has neither the frames nor the allocator.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_of_parent(&self) -> bool {
+        self.core.is_of_parent()
+    }
+
     /// Returns the address of a frame, or `None` for a frame outside this pool.
     ///
     /// The address stays mapped as long as a handle to the pool or one of its [`Frames`] exists. Only the owner of the
