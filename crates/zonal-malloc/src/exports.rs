@@ -80,6 +80,14 @@ fn is_strict() -> bool {
     minor.is_none_or(|minor| minor >= 38)
 }
 
+/// Allocates an aligned block. Without memory for a block of no bytes, mimalloc would store null and report success.
+// SAFETY: the function replaces that of the C library, with the same contract.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int {
+    // SAFETY: the caller passes a place for a pointer. Any numbers are allowed.
+    unsafe { mimalloc::mi_posix_memalign(place, alignment, bytes.max(1)) }
+}
+
 /// Allocates pages. Sets `errno`, as [`calloc`].
 // SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
@@ -123,7 +131,6 @@ forward! {
     free(block: *mut c_void) = mimalloc::mi_free;
     cfree(block: *mut c_void) = mimalloc::mi_free;
     malloc_usable_size(block: *const c_void) -> usize = mimalloc::mi_usable_size;
-    posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int = mimalloc::mi_posix_memalign;
     valloc(bytes: usize) -> *mut c_void = mimalloc::mi_valloc;
     __libc_malloc(bytes: usize) -> *mut c_void = mimalloc::zonal_malloc;
     __libc_calloc(count: usize, bytes: usize) -> *mut c_void = calloc;
@@ -132,7 +139,7 @@ forward! {
     __libc_memalign(alignment: usize, bytes: usize) -> *mut c_void = memalign;
     __libc_valloc(bytes: usize) -> *mut c_void = mimalloc::mi_valloc;
     __libc_pvalloc(bytes: usize) -> *mut c_void = pvalloc;
-    __posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int = mimalloc::mi_posix_memalign;
+    __posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int = posix_memalign;
 }
 
 /// Frees a block of a known size (C23).

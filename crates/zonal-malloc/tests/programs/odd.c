@@ -98,6 +98,8 @@ int main(void)
 	SHOW_NUMBER(posix_memalign(&block, 64, 0));
 	SHOW_NUMBER(posix_memalign(&block, 64, most));
 	SHOW_NUMBER(posix_memalign(&block, half, 64));
+	SHOW_NUMBER(posix_memalign(&block, half, 0));
+	SHOW_NUMBER(posix_memalign(&block, half / 8, 0));
 	SHOW_NUMBER(malloc_usable_size(NULL));
 	errno = 77;
 	free(NULL);
