@@ -107,13 +107,13 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #undef _mi_getenv
 /*
  * A `malloc` that succeeds and every `free` leave `errno` as it is. Steps that the kernel refuses set it, although mimalloc
- * goes on without them: the names of mappings (kernels before 5.17, or without CONFIG_ANON_VMA_NAME), and advice. Where
- * mimalloc does not go on, it calls the error handler, which sets `errno`.
+ * goes on without them: the names of mappings (kernels before 5.17, or without CONFIG_ANON_VMA_NAME), advice, and the
+ * node of a CPU. Where mimalloc does not go on, it calls the error handler, which sets `errno`.
  */
 #define KEEPING_ERRNO(call)                                                                        \
 	({                                                                                         \
 		const int saved = errno;                                                           \
-		const int result = (call);                                                         \
+		const __typeof__(call) result = (call);                                            \
 		errno = saved;                                                                     \
 		result;                                                                            \
 	})
@@ -125,7 +125,11 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #define _mi_prim_reset(...) KEEPING_ERRNO((_mi_prim_reset)(__VA_ARGS__))
 #define _mi_prim_reuse(...) KEEPING_ERRNO((_mi_prim_reuse)(__VA_ARGS__))
 #define _mi_prim_protect(...) KEEPING_ERRNO((_mi_prim_protect)(__VA_ARGS__))
+#define _mi_prim_numa_node() KEEPING_ERRNO((_mi_prim_numa_node)())
+#define _mi_prim_numa_node_count() KEEPING_ERRNO((_mi_prim_numa_node_count)())
 #include "os.c"
+#undef _mi_prim_numa_node
+#undef _mi_prim_numa_node_count
 #undef _mi_prim_alloc
 #undef _mi_prim_alloc_huge_os_pages
 #undef _mi_prim_free

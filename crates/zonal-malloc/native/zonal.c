@@ -151,7 +151,7 @@ static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t 
 {
 	zonal_count(_mi_align_up(block_size, MI_ARENA_SLICE_SIZE));
 	if (cpu_nodes != NULL) {
-		const int cpu = sched_getcpu();
+		const int cpu = KEEPING_ERRNO(sched_getcpu());
 		if (cpu >= 0 && (size_t)cpu < cpu_count && cpu_nodes[cpu] >= 0)
 			theap->tld->numa_node = cpu_nodes[cpu];
 	}
@@ -188,7 +188,7 @@ static void zonal_page_free(mi_page_t *page, mi_theap_t *theap)
 		mi_atomic(thread_fence)(mi_memory_order(seq_cst));
 		if (mi_atomic_load_relaxed(&is_purger_idle) != 0) {
 			mi_atomic_store_relaxed(&is_purger_idle, 0);
-			syscall(SYS_futex, &is_purger_idle, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+			(void)KEEPING_ERRNO(syscall(SYS_futex, &is_purger_idle, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0));
 		}
 	}
 }

@@ -104,6 +104,16 @@ fn no_option_of_mimalloc_ends_the_program() {
     }
 }
 
+#[test]
+fn denied_system_calls_do_not_change_errno() {
+    let Some(program) = Program::build("denied.c") else { return };
+    let output = program.call(&["SIZE=512M"]).env("MIMALLOC_USE_NUMA_NODES", "2").output().unwrap();
+    if text(&output.stdout) == "no seccomp\n" {
+        return skipped!("errno after denied system calls: this process may not use seccomp");
+    }
+    program.checked(&output);
+}
+
 /// The loader ignores the library for such programs unless the administrator names it, here in the program itself.
 #[test]
 fn programs_with_set_user_id_ignore_the_variables() {
