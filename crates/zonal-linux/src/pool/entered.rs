@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use parking_lot::RwLock;
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::SharedError;
 use crate::memory::origin::around_forks;
@@ -89,17 +91,10 @@ fn is_own(file: &PoolFile, at: usize) -> bool {
 
 /// Returns a random number. Random states of the standard library would be the same in all children of a thread.
 fn random() -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    loop {
-        // SAFETY: the call writes the bytes.
-        match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-            4 => return Ok(u32::from_ne_bytes(bytes)),
-            -1 if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => {
-                return Err(io::Error::last_os_error());
-            }
-            _ => {}
-        }
-    }
+    let mut bytes = [0; size_of::<u32>()];
+    // So few bytes come at once.
+    retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
+    Ok(u32::from_ne_bytes(bytes))
 }
 
 extern "C" fn forget_parent() {
