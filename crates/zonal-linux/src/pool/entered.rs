@@ -120,3 +120,20 @@ fn made_memberships() -> &'static Memberships {
         memberships().expect("a list was made")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+
+    #[test]
+    fn only_this_process_may_have_its_number_in_a_file() {
+        let pool = Pool::builder().size(16 << 20).shared_by_descriptor().build().unwrap();
+        let file = || PoolFile::of_descriptor(pool.shared_file().unwrap()).unwrap().0;
+        let name = name_holders(0, has_died); // the number that the pool has drawn
+        let enter = |is_own| Membership::enter(file(), 8, None, name, is_own);
+        assert!(matches!(enter(|_, _| false), Err(SharedError::SameNumber)));
+        drop(enter(is_own).unwrap());
+        assert_eq!([0, 1].map(|at| is_own(&file(), at)), [true, false]);
+    }
+}
