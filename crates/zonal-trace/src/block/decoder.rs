@@ -11,7 +11,7 @@ use zonal::units::{CpuId, Moment, Pfn};
 use super::prediction::Prediction;
 use super::{COLUMN_BYTES_MAX, Column, EVENTS_MAX, shape};
 use crate::event::{Action, Event, Tid};
-use crate::numbers::{take, take_signed};
+use crate::numbers::{BYTES_MAX, take, take_signed};
 
 /// The numbers at the front of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +55,10 @@ impl BlockDecoder {
     pub(crate) fn new(mut bytes: &[u8]) -> Result<Self, &'static str> {
         let head = BlockHead::take(&mut bytes)?;
         let mut columns: [Vec<u8>; Column::COUNT] = Default::default();
-        for column in &mut columns {
-            *column = unpack(&mut bytes)?;
+        for (place, column) in columns.iter_mut().enumerate() {
+            let is_of_shapes = place == Column::Shapes as usize;
+            let bytes_each = if is_of_shapes { shape::BYTES_MAX } else { BYTES_MAX };
+            *column = unpack(&mut bytes, COLUMN_BYTES_MAX.min(head.events * bytes_each))?;
         }
         if !bytes.is_empty() {
             return Err("a block has bytes after its last column");
@@ -64,6 +66,9 @@ impl BlockDecoder {
         let mut from = &columns[Column::Shapes as usize][..];
         let mut shapes = Vec::new();
         while !from.is_empty() {
+            if shapes.len() == head.events {
+                return Err("a block lists more shapes than events");
+            }
             shapes.push(shape::read(&mut from).ok_or("a shape of a block is malformed")?);
         }
         Ok(Self {
@@ -81,6 +86,11 @@ impl BlockDecoder {
     /// Returns the number of events that [`BlockDecoder::next`] has not returned.
     pub(crate) const fn left(&self) -> usize {
         self.left
+    }
+
+    /// Returns the memory that the block takes, without the texts of its shapes.
+    pub(crate) fn memory(&self) -> usize {
+        self.columns.iter().map(Vec::len).sum::<usize>() + self.shapes.len() * size_of::<Action>()
     }
 
     /// Returns the next event.
@@ -121,11 +131,11 @@ impl BlockDecoder {
     }
 }
 
-/// Takes a column from the front and unpacks it.
-fn unpack(from: &mut &[u8]) -> Result<Vec<u8>, &'static str> {
+/// Takes a column of at most `most` bytes from the front and unpacks it.
+fn unpack(from: &mut &[u8], most: usize) -> Result<Vec<u8>, &'static str> {
     let mut lengths = || Some((take(from)?, take(from)?));
     let (length, packed) = lengths().ok_or("a block ends within the length of a column")?;
-    if length > COLUMN_BYTES_MAX as u64 || packed > length {
+    if length > most as u64 || packed > length {
         return Err("a column of a block is longer than a column may be");
     }
     let packed = from.split_off(..packed as usize).ok_or("a block ends within a column")?;
@@ -139,5 +149,37 @@ fn unpack(from: &mut &[u8]) -> Result<Vec<u8>, &'static str> {
     match status {
         Ok(Status::StreamEnd) if column.len() == length => Ok(column),
         _ => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbers::put;
+
+    /// Returns a block with these columns, which are not compressed.
+    fn block(events: u64, columns: [&[u8]; Column::COUNT]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        [0, events, 0].into_iter().for_each(|number| put(&mut bytes, number));
+        for column in columns {
+            put(&mut bytes, column.len() as u64);
+            put(&mut bytes, column.len() as u64);
+            bytes.extend_from_slice(column);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_block_holds_no_more_than_its_events_need() {
+        let free_batched = [2_u8; 3];
+        let new = |events, columns| BlockDecoder::new(&block(events, columns)).map(|_| ());
+        assert_eq!(new(3, [&free_batched, &[0; 3], &[0; 3], &[0; 3], &[0; 3]]), Ok(()));
+        let shapes = new(2, [&free_batched, &[0; 2], &[0; 2], &[0; 2], &[0; 2]]);
+        assert_eq!(shapes, Err("a block lists more shapes than events"));
+        for place in 1..Column::COUNT {
+            let mut columns: [&[u8]; Column::COUNT] = [&free_batched, &[0; 3], &[0; 3], &[0; 3], &[0; 3]];
+            columns[place] = &[0; 3 * BYTES_MAX + 1];
+            assert_eq!(new(3, columns), Err("a column of a block is longer than a column may be"), "{place}");
+        }
     }
 }

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 
 use crate::event::{Action, Gfp, Kind, Migratetype, Tid};
-use crate::numbers::{put, put_signed, take, take_signed};
+use crate::numbers::{self, put, put_signed, take, take_signed};
 
 /// The longest text in a shape, in bytes.
 const TEXT_BYTES_MAX: u64 = 256;
+
+/// The longest shape, in bytes: a kind, at most two texts, and at most eight numbers with those of the texts' lengths.
+pub(super) const BYTES_MAX: usize = 1 + 2 * TEXT_BYTES_MAX as usize + 8 * numbers::BYTES_MAX;
 
 /// Appends the shape of an action; its frame is left out, but not whether it has one.
 pub(super) fn write(to: &mut Vec<u8>, action: &Action) {

@@ -53,3 +53,6 @@ const PACKED_DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
 /// The most block bytes between two [`RecordKind::Complete`] records. A reader holds them.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// The most memory for the blocks whose events a reader is returning, one for each CPU.
+const ACTIVE_BYTES_MAX: usize = 512 << 20;

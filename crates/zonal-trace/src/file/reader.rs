@@ -15,14 +15,11 @@ use zonal::units::Moment;
 use zonal_machine::input;
 
 use super::records::{Found, RecordSource, document, fill};
-use super::{FIRST_LINE, FIRST_WORDS, RecordKind, WAITING_BYTES_MAX};
+use super::{ACTIVE_BYTES_MAX, FIRST_LINE, FIRST_WORDS, RecordKind, WAITING_BYTES_MAX};
 use crate::block::{BlockDecoder, BlockHead};
 use crate::error::TraceError;
 use crate::event::{Event, Kind};
-use crate::header::{Header, Trailer};
-
-/// The most CPUs of a trace.
-const CPUS_MAX: usize = 1 << 16;
+use crate::header::{CPUS_MAX, Header, Trailer};
 
 /// The blocks of a CPU that were read and whose events were not all returned.
 #[derive(Debug, Default)]
@@ -49,6 +46,9 @@ pub struct TraceReader<R> {
     /// The moments of the CPUs' next events, with the CPU's place.
     heap: BinaryHeap<Reverse<(Moment, usize)>>,
     waiting_bytes: usize,
+    /// The sum of the active blocks' memory.
+    active_bytes: usize,
+    active_bytes_max: usize,
     /// All events before this moment were read.
     until: Moment,
     latest: Moment,
@@ -118,6 +118,8 @@ impl<R: Read> TraceReader<R> {
             cpus,
             heap: BinaryHeap::new(),
             waiting_bytes: 0,
+            active_bytes: 0,
+            active_bytes_max: ACTIVE_BYTES_MAX,
             until: Moment::default(),
             latest: Moment::default(),
             late: 0,
@@ -228,7 +230,7 @@ impl<R: Read> TraceReader<R> {
             };
             match next {
                 Err(problem) => {
-                    cpu.active = None;
+                    self.active_bytes -= cpu.active.take().map_or(0, |active| active.memory());
                     return Err(self.damaged(at, problem));
                 }
                 Ok(Some(event)) => {
@@ -236,13 +238,21 @@ impl<R: Read> TraceReader<R> {
                     cpu.next = Some(event);
                     return Ok(());
                 }
-                Ok(None) => cpu.active = None,
+                Ok(None) => self.active_bytes -= cpu.active.take().map_or(0, |active| active.memory()),
             }
             let Some(block) = cpu.waiting.pop_front() else { return Ok(()) };
             self.waiting_bytes -= block.len();
             match BlockDecoder::new(&block) {
-                Ok(active) => cpu.active = Some(active),
+                Ok(active) => {
+                    self.active_bytes += active.memory();
+                    cpu.active = Some(active);
+                }
                 Err(problem) => return Err(self.damaged(at, problem)),
+            }
+            if self.active_bytes > self.active_bytes_max {
+                let problem =
+                    format!("blocks of one time need more than {} MiB", self.active_bytes_max >> 20);
+                return Err(self.damaged(at, problem));
             }
         }
     }
@@ -326,5 +336,68 @@ fn not_ours(line: &[u8], origin: String) -> TraceError {
             TraceError::Version { origin, version: version.to_owned() }
         }
         _ => TraceError::Foreign { origin },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use zonal::units::{CpuId, Order, Pfn};
+
+    use super::*;
+    use crate::event::{Action, Tid};
+    use crate::file::TraceWriter;
+    use crate::header::{KernelTexts, Origin};
+
+    /// Returns a trace with two blocks for each of four CPUs.
+    fn trace() -> Vec<u8> {
+        let cpus: Vec<u32> = (0..4).collect();
+        let header = Header {
+            origin: Origin::Tracefs,
+            writer: "test".to_owned(),
+            kernel: None,
+            machine: None,
+            command: Vec::new(),
+            clock: "mono".to_owned(),
+            started_ns: 0,
+            started_unix_ns: 0,
+            cpus: cpus.clone(),
+            buffer_kib: 0,
+            recorder: Vec::new(),
+            names: BTreeMap::new(),
+            gfp_names: Vec::new(),
+            formats: Vec::new(),
+            absent: Vec::new(),
+            before: KernelTexts::default(),
+        };
+        let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+        for (at, cpu) in cpus.iter().chain(&cpus).enumerate() {
+            let mut encoder = crate::block::BlockEncoder::new(CpuId::new(*cpu));
+            let action = Action::Free { page: Pfn::new(at as u64), order: Order::PAGE };
+            assert!(encoder.push(Moment::from_ns(1), Tid(1), action).is_none());
+            writer.block(&encoder.finish().unwrap()).unwrap();
+        }
+        let (ended_ns, after) = (1, KernelTexts::default());
+        let kinds = [0; Kind::COUNT];
+        let trailer = Trailer { ended_ns, cpus: Vec::new(), kinds, skipped: 0, command_status: None, after };
+        writer.finish(trailer).unwrap().0
+    }
+
+    #[test]
+    fn active_blocks_take_limited_memory() {
+        let trace = trace();
+        let mut reader = TraceReader::new(&trace[..], "t".to_owned()).unwrap();
+        assert!(reader.next().unwrap().is_ok());
+        let needed = reader.active_bytes;
+        assert!(needed > 0);
+        assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 7);
+        assert!(reader.trailer().is_some());
+        assert_eq!(reader.active_bytes, 0);
+
+        let mut reader = TraceReader::new(&trace[..], "t".to_owned()).unwrap();
+        reader.active_bytes_max = needed - 1;
+        let error = reader.find_map(Result::err).unwrap().to_string();
+        assert!(error.contains("blocks of one time need more than"), "{error}");
     }
 }
