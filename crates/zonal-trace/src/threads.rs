@@ -2,7 +2,7 @@
 //!
 //! Related files: `info/` and `export/` use this.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::event::{Action, Event, Tid};
@@ -14,7 +14,7 @@ pub struct Threads {
     names: HashMap<Tid, Arc<str>>,
     idle: Arc<str>,
     unknown: Arc<str>,
-    recorder: Vec<Tid>,
+    recorder: HashSet<Tid>,
     own: Arc<str>,
 }
 

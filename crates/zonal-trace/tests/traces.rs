@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn};
 use zonal_trace::{
-    Action, BlockEncoder, CpuTotals, Event, FIRST_LINE, Gfp, Header, KernelTexts, Kind, Migratetype, Origin,
-    Tid, TraceError, TraceReader, TraceWriter, Trailer, info,
+    Action, BlockEncoder, CpuTotals, Event, FIRST_LINE, FormatText, Gfp, Header, KernelTexts, Kind,
+    Migratetype, Origin, Tid, TraceError, TraceReader, TraceWriter, Trailer, info,
 };
 
 const CPUS: [u32; 3] = [0, 1, 7];
@@ -308,5 +308,28 @@ fn flags_have_the_kernels_names() {
     let names = [(0xc0, "BOTH"), (0x40, "ONE"), (0xc1, "BOTH|0x1"), (0x80, "0x80"), (0, "0x0")];
     for (bits, text) in names {
         assert_eq!(header.gfp_text(Gfp(bits)), text);
+    }
+}
+
+#[test]
+fn headers_with_endless_lists_are_refused() {
+    let formats = || FormatText { name: String::new(), text: String::new(), left_out: Vec::new() };
+    let long = |change: &dyn Fn(&mut Header)| {
+        let mut header = header();
+        change(&mut header);
+        let written = TraceWriter::new(Vec::new(), &header).unwrap().finish(trailer(0)).unwrap().0;
+        read(&written).1.unwrap_err().to_string()
+    };
+    let changes: [&dyn Fn(&mut Header); 6] = [
+        &|header| header.recorder = (0..5000).collect(),
+        &|header| header.absent = vec![String::new(); 2000],
+        &|header| header.gfp_names = vec![(1, String::new()); 2000],
+        &|header| header.formats = vec![formats(); 2000],
+        &|header| header.formats = vec![FormatText { left_out: vec![String::new(); 2000], ..formats() }],
+        &|header| header.command = vec![String::new(); 2_000_000],
+    ];
+    for (place, change) in changes.into_iter().enumerate() {
+        let error = long(change);
+        assert!(error.contains("a list has more than"), "{place}: {error}");
     }
 }
