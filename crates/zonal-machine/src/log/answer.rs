@@ -278,14 +278,16 @@ pub(super) fn of_cgroup(
 
 /// Explains a report about which nothing can be decided.
 pub(super) fn undecidable(report: &LogReport) -> Explanation {
-    let answer = match report.request.order {
-        Some(-1) => "A user requested this kill by sysrq: no request was refused.",
+    let answer = match (report.request.order, report.unreadable()) {
+        (Some(-1), _) => "A user requested this kill by sysrq: no request was refused.".to_owned(),
+        (_, Some(what)) => format!("The line with the request is cut or garbled: {what} unknown."),
         _ => {
             "The log begins within this report: without its first line, neither the request nor its end is known."
+                .to_owned()
         }
     };
     Explanation {
-        answer: vec![answer.to_owned()],
+        answer: vec![answer],
         refused_by: None,
         nodes: Vec::new(),
         remedies: Vec::new(),

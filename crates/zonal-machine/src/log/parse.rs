@@ -219,7 +219,7 @@ fn first_line(text: &str) -> Option<LogReport> {
         report.kind = Some(ReportKind::Failure);
         report.request.process = name_of(name);
         report.request.gfp = value_of(rest, "mode:").and_then(Gfp::parse);
-        report.request.order = value_of(rest, key).and_then(order);
+        report.request.order = value_of(rest, key).and_then(order).filter(|&order| order >= 0);
         if key == "order:" && text.contains(": vmalloc error: ") {
             return None;
         }
@@ -245,7 +245,9 @@ fn describes_no_failure(text: &str) -> bool {
 fn request_line(text: &str, report: &mut LogReport) {
     let request = &mut report.request;
     // Mail programs wrap the first line.
-    request.order = request.order.or_else(|| value_of(text, "order=").and_then(order));
+    let is_kill = report.kind == Some(ReportKind::Oom);
+    let order = || value_of(text, "order=").and_then(order).filter(|&order| order >= 0 || is_kill);
+    request.order = request.order.or_else(order);
     if let Some(list) = value_of(text, "nodemask=") {
         request.nodemask = request.nodemask.take().or_else(|| node_list(list));
     }

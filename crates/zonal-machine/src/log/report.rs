@@ -262,6 +262,19 @@ impl LogReport {
             || (!self.cgroup.is_empty() && self.zones.is_empty())
     }
 
+    /// Returns what the line with the request does not show because it is cut or garbled, as in "its order is"; `None` if
+    /// it is complete, or not in the log.
+    #[must_use]
+    pub const fn unreadable(&self) -> Option<&'static str> {
+        match (&self.request.order, &self.request.gfp) {
+            _ if self.kind.is_none() || self.is_cut_at_top => None,
+            (None, None) => Some("its order and its flags are"),
+            (None, Some(_)) => Some("its order is"),
+            (Some(_), None) => Some("its flags are"),
+            (Some(_), Some(_)) => None,
+        }
+    }
+
     /// Returns the constraint. Kernels before 5.0 do not print it, and the lists of nodes say as much.
     #[must_use]
     pub fn constraint(&self) -> Option<Constraint> {

@@ -125,10 +125,10 @@ pub(super) struct State {
 const PAGE_KIB_DEFAULT: u64 = 4;
 
 impl State {
-    /// Returns the state of a report, or `None` for one about which nothing can be decided: without a kind, a kill that a
-    /// user requested, or a cgroup's limit.
+    /// Returns the state of a report, or `None` for one about which nothing can be decided: without a kind or with an
+    /// unreadable request, a kill that a user requested, or a cgroup's limit.
     pub(super) fn of(report: &LogReport) -> Option<Self> {
-        let kind = report.kind.filter(|_| !report.is_of_cgroup())?;
+        let kind = report.kind.filter(|_| !report.is_of_cgroup() && report.unreadable().is_none())?;
         let order = u8::try_from(report.request.order.unwrap_or(0)).ok()?;
         let rules = PathRules::of(report.kernel.unwrap_or(KernelVersion::NEWEST));
         let gfp = report.request.gfp.clone().unwrap_or_else(Gfp::of_user_page);

@@ -49,6 +49,50 @@ fn a_log_may_be_cut_off_anywhere() {
 }
 
 #[test]
+fn nothing_is_decided_about_a_garbled_request() {
+    let mut garbled = 0;
+    for name in real_logs() {
+        let text = text(&name);
+        let Some(line) = explained(&text).first().map(|(report, _)| report.line as usize) else { continue };
+        for (keys, values, unknown) in [
+            (["order:", "order="], &["", "x", "99,", "-2,"][..], "its order is unknown"),
+            (["mode:0x", "gfp_mask=0x"], &["z", ","], "its flags are unknown"),
+        ] {
+            for (key, value) in keys.iter().flat_map(|key| values.iter().map(move |value| (key, value))) {
+                let mut lines: Vec<&str> = text.lines().collect();
+                let Some((before, after)) = lines[line - 1].split_once(key) else { continue };
+                let changed = format!("{before}{key}{value} {}", after.trim_start_matches(char::is_numeric));
+                lines[line - 1] = &changed;
+                let (report, explanation) = &explained(&lines.join("\n"))[0];
+                if report.is_of_cgroup() || report.request.order == Some(-1) {
+                    continue;
+                }
+                assert!(
+                    explanation.answer[0].contains(unknown),
+                    "{name}: {changed}: {:?}",
+                    explanation.answer
+                );
+                assert!(
+                    explanation.checks.is_empty() && explanation.remedies.is_empty(),
+                    "{name}: {changed}"
+                );
+                garbled += 1;
+            }
+        }
+    }
+    assert!(garbled > 20, "{garbled}");
+    let of_failure = text("guest/6.1-bind.txt").replacen(
+        " invoked oom-killer: gfp_mask=",
+        ": page allocation failure: mode:",
+        1,
+    );
+    let of_failure = of_failure.replacen("order=0", "order:-1", 1);
+    let (report, explanation) = &explained(&of_failure)[0];
+    assert_eq!((report.kind, report.request.order), (Some(ReportKind::Failure), None));
+    assert!(explanation.answer[0].contains("its order is unknown"), "{:?}", explanation.answer);
+}
+
+#[test]
 fn shuffled_lines_do_not_panic() {
     let whole = all();
     let mut rng = Rng::with_seed(7);
