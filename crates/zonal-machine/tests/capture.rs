@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use zonal::settings::Setting;
 use zonal_machine::{
-    Capture, KernelVersion, MachineModel, OwnedMachine, Rules, capture, capture_live, explain,
+    Capture, KernelVersion, MachineModel, OwnedMachine, Rules, Settings, capture, capture_live, explain,
 };
 
 /// Returns all files that a capture reads, for the oracle machine `linux-6.1-quad-node2-cpuonly`, with the contents
@@ -283,6 +284,17 @@ fn with_file(name: &str, change: impl Fn(&str) -> String) -> Vec<(String, String
     let (_, text) = changed.iter_mut().find(|(file, _)| file == name).unwrap();
     *text = change(text);
     changed
+}
+
+#[test]
+fn settings_above_their_range_give_notes_and_defaults() {
+    for setting in Settings::ALL.into_iter().filter(|&setting| setting != Setting::MinFreeKbytes) {
+        let file = format!("proc/sys/vm/{}", setting.info().name);
+        let Capture { model, notes } = captured(&with_file(&file, |_| "4294967296\n".to_owned()));
+        let note = notes.iter().find(|note| note.contains(&file));
+        assert!(note.is_some_and(|note| note.ends_with("its default is assumed")), "{file}: {notes:?}");
+        assert_eq!(model.settings.numbers(setting), Settings::default().numbers(setting), "{file}");
+    }
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn each_invalid_setting_is_named() {
     for (pointer, value, expected) in [
         ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios;"),
         ("/settings/min_unmapped_ratio", json!(101), "settings.min_unmapped_ratio: 101 is too large"),
+        ("/settings/watermark_scale_factor", json!(0), "settings.watermark_scale_factor: 0 is too small"),
         (
             "/settings/swappiness",
             json!(60),
@@ -116,6 +117,11 @@ fn each_invalid_field_is_named() {
         ("/zones/1", json!({"node": 1}), "zones[1]: missing field `kind`"),
         ("/observed/kernel", json!("new"), "observed.kernel: \"new\" is not a kernel version"),
         ("/observed/fallback_order", json!({"0": [0, 5]}), "observed.fallback_order.0: node 5 is not a node"),
+        (
+            "/observed/fallback_order",
+            json!({"0": [0, 1, 0]}),
+            "observed.fallback_order.0: node 0 occurs twice; each node must occur once",
+        ),
         ("/observed/zones", json!([zone(1)]), "unknown field `managed`, expected one of `node`"),
         ("/observed/zones/0/kind", json!("Normal"), "observed.zones[0]: node 0 has no Normal zone"),
         ("/observed/zones/0/protection", json!([0]), "node 0 DMA32: 1 columns; there must be five"),
@@ -177,8 +183,10 @@ fn every_setting_of_a_machine_is_read_and_written() {
             Setting::LowmemReserveRatio => {
                 (vec![json!([1, 2, 3, 4]), json!([0, 0, 0, 0, u32::MAX])], json!([1]))
             }
-            Setting::MinUnmappedRatio => (vec![json!(0), json!(100)], json!(101)),
-            _ => (vec![json!(0), json!(u32::MAX)], json!(1_u64 << 32)),
+            _ => {
+                let range = setting.info().values.range().unwrap_or(0..=0);
+                (vec![json!(range.start()), json!(range.end())], json!(range.end() + 1))
+            }
         };
         if !zonal_machine::Settings::ALL.contains(&setting) {
             let error = read(&right[0]).unwrap_err();

@@ -149,6 +149,10 @@ pub enum Problem {
     Ratios(usize),
     #[error("{value} is too large; it must be at most {most}")]
     TooLarge { value: u64, most: u64 },
+    #[error("{value} is too small; it must be at least {least}")]
+    TooSmall { value: u64, least: u64 },
+    #[error("node {0} occurs twice; each node must occur once")]
+    OrderTwice(u64),
     #[error(transparent)]
     Kernel(#[from] VersionError),
     #[error("node {node} has no {kind} zone; observed zones must be zones of the machine")]

@@ -154,17 +154,25 @@ impl Settings {
 
     /// Sets the numbers of a setting that is in [`ALL`](Self::ALL).
     ///
-    /// Kernels accept more than the table of settings: any scale factor, mode and fraction in old versions, and a ratio
-    /// for device memory. Only what would overflow or has no meaning is refused.
+    /// Unlike the table of settings, a machine may have a ratio for device memory.
     ///
     /// # Errors
     /// Names the numbers that are possible.
     pub fn set(&mut self, setting: Setting, numbers: &[u64]) -> Result<(), Problem> {
         let number = numbers.first().copied().unwrap_or_default();
-        let at_most =
-            |most| if number > most { Err(Problem::TooLarge { value: number, most }) } else { Ok(number) };
+        let range = setting.info().values.range().unwrap_or(0..=u32::MAX.into());
+        let (least, most) =
+            (*range.start(), if setting == Setting::MinFreeKbytes { MOST } else { *range.end() });
+        for &value in numbers {
+            if value < least {
+                return Err(Problem::TooSmall { value, least });
+            }
+            if value > most {
+                return Err(Problem::TooLarge { value, most });
+            }
+        }
         match setting {
-            Setting::MinFreeKbytes => self.min_free_kib = Some(at_most(MOST)?),
+            Setting::MinFreeKbytes => self.min_free_kib = Some(number),
             Setting::LowmemReserveRatio => {
                 if !(4..=5).contains(&numbers.len()) {
                     return Err(Problem::Ratios(numbers.len()));
@@ -175,10 +183,7 @@ impl Settings {
             Setting::WatermarkScaleFactor => self.watermark_scale_factor = number as u32,
             Setting::ZoneReclaimMode => self.zone_reclaim_mode = number as u32,
             Setting::PercpuPagelistHighFraction => self.high_fraction = number as u32,
-            Setting::MinUnmappedRatio => {
-                let range = setting.info().values.range();
-                self.min_unmapped_percent = at_most(range.map_or(0, |range| *range.end()))? as u8;
-            }
+            Setting::MinUnmappedRatio => self.min_unmapped_percent = number as u8,
             _ => {}
         }
         Ok(())

@@ -227,6 +227,10 @@ fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Fo
     let mut fallback_order = BTreeMap::new();
     for (&from, order) in &file.fallback_order {
         let field = format!("{FALLBACK_ORDER}.{from}");
+        let mut seen = BTreeSet::new();
+        if let Some(&twice) = order.iter().find(|&&to| !seen.insert(to)) {
+            return Err((field, Problem::OrderTwice(twice)));
+        }
         let order: Vec<NodeId> = order.iter().map(|&to| known(to, field.clone())).collect::<Found<_>>()?;
         fallback_order.insert(known(from, field)?, order);
     }

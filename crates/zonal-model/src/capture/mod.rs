@@ -141,8 +141,10 @@ fn forget_unfounded(observed: &mut FileObserved, settings: &FileSettings, topolo
     }
 }
 
+/// Whether all nodes are known, and none occurs twice in the order.
 fn known_all(known: &BTreeSet<u64>, from: u64, order: &[u64]) -> bool {
-    known.contains(&from) && order.iter().all(|to| known.contains(to))
+    let mut seen = BTreeSet::new();
+    known.contains(&from) && order.iter().all(|to| known.contains(to) && seen.insert(to))
 }
 
 fn kernel(release: &str) -> Option<KernelVersion> {
@@ -172,7 +174,10 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     };
     let ratios = || {
         let text = tree.note_missing("proc/sys/vm/lowmem_reserve_ratio")?;
-        let given: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let Ok(given) = text.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>() else {
+            tree.note("proc/sys/vm/lowmem_reserve_ratio is not a list of numbers: its default is assumed");
+            return None;
+        };
         let ratio = |kind: &str| {
             let at = names.iter().position(|name| name == kind);
             u64::from(at.and_then(|at| given.get(at)).copied().unwrap_or(0))
@@ -190,8 +195,14 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
             }
             _ => setting.info().name,
         };
-        let is_wide = setting == Setting::MinFreeKbytes;
-        number(name).filter(|&number| is_wide || u32::try_from(number).is_ok()).map(|number| vec![number])
+        let values = setting.info().values;
+        let is_allowed = |number| values.range().is_none_or(|range| range.contains(&number));
+        let number = number(name)?;
+        if !is_allowed(number) && setting != Setting::MinFreeKbytes {
+            tree.note(&format!("proc/sys/vm/{name} is {number}, not {values}: its default is assumed"));
+            return None;
+        }
+        Some(vec![number])
     };
     FileSettings(Settings::ALL.iter().filter_map(|&setting| Some((setting, numbers(setting)?))).collect())
 }
