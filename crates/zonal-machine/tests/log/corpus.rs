@@ -67,6 +67,33 @@ fn guests_are_predicted_and_never_contradicted() {
     assert!(counts[&Verdict::Predicted] * 5 >= all * 4, "{counts:?}");
 }
 
+/// Returns the rows of a folder's reports with a verdict.
+fn rows_of(folder: &str, verdict: Verdict) -> usize {
+    let names = real_logs().into_iter().filter(|name| name.starts_with(folder));
+    let reports = names.flat_map(|name| explained(&text(&name)));
+    let checks = reports.flat_map(|(_, explanation)| explanation.checks);
+    checks.filter(|check| check.verdict == verdict).count()
+}
+
+#[test]
+fn the_page_has_the_counts_of_the_verdicts() {
+    let page = folder().join("../../../../docs/explain.md");
+    let page = fs::read_to_string(page).unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let [guest, public] = ["guest/", "public/"].map(|folder| {
+        [Verdict::Predicted, Verdict::Undecided, Verdict::Contradicted]
+            .map(|verdict| rows_of(folder, verdict))
+    });
+    let [predicted, undecided, contradicted] = guest;
+    assert_eq!(contradicted, 0);
+    let of_guests = format!("with {predicted} rows predicted, {undecided} undecided and none contradicted");
+    assert!(page.contains(&of_guests), "{of_guests}");
+    let [predicted, undecided, contradicted] = public;
+    let of_public =
+        format!("with {predicted} predicted, {undecided} undecided and {contradicted} contradicted");
+    assert!(page.contains(&of_public), "{of_public}");
+}
+
 #[test]
 fn enough_public_reports_from_enough_kernels() {
     let logs: Vec<String> = real_logs().into_iter().filter(|name| name.starts_with("public/")).collect();
