@@ -102,7 +102,7 @@ struct RunArgs {
     force: ForceArg,
 
     /// Seed of all random choices; the same seed gives the same results
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed, allow_hyphen_values = true)]
     seed: u64,
 
     /// Number of concurrent runs [default: one per core]

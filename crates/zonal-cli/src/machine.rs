@@ -43,7 +43,7 @@ pub(crate) struct MachineArgs {
 
     /// The rules to apply: auto (those of the machine's own kernel, or the newest known if there is none) or a Linux
     /// version, such as 5.10, 6.1, 6.12 or 7.2
-    #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = rules_choice)]
+    #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = rules_choice, allow_hyphen_values = true)]
     rules: RulesChoice,
 
     /// How node load grows, overriding the version's rule: by one (from 5.18), by the number of nodes left (5.16 and

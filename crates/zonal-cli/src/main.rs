@@ -128,6 +128,28 @@ mod tests {
         found
     }
 
+    /// Returns the options below `command` whose values are numbers and may not begin with a hyphen.
+    fn without_hyphens(command: &clap::Command) -> Vec<String> {
+        const NUMBERS: [&str; 10] =
+            ["N", "S", "K", "KB", "SIZE", "NODE", "SECONDS", "VERSION", "LIST", "NODE=PERCENT"];
+        let is_number = |arg: &&clap::Arg| {
+            let mut names = arg.get_value_names().into_iter().flatten();
+            arg.get_action().takes_values()
+                && arg.get_long().is_some()
+                && names.any(|name| NUMBERS.contains(&name.as_str()))
+        };
+        let strict =
+            command.get_arguments().filter(|arg| is_number(arg) && !arg.is_allow_hyphen_values_set());
+        let own =
+            strict.map(|arg| format!("{} --{}", command.get_name(), arg.get_long().unwrap_or_default()));
+        own.chain(command.get_subcommands().flat_map(without_hyphens)).collect()
+    }
+
+    #[test]
+    fn negative_numbers_reach_the_parser_of_the_value() {
+        assert_eq!(without_hyphens(&Cli::command()), Vec::<String>::new());
+    }
+
     #[test]
     fn the_list_of_paths_is_complete() {
         let lines = include_str!("../tests/paths.txt").lines().filter(|line| !line.starts_with('#'));

@@ -19,6 +19,7 @@ use crate::bench::{warn_of_slow_build, watch_for_interrupt};
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print};
 use crate::progress;
+use crate::values::seed;
 
 /// Measure what each mechanism of the allocator gains and costs, off and on, on this machine
 #[derive(Args, Clone, Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct MechanismArgs {
     rounds: usize,
 
     /// Seed of all random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed, allow_hyphen_values = true)]
     seed: u64,
 
     /// Print the result as one JSON document

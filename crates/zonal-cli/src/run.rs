@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     member_of: Option<String>,
 
     /// Seed of all random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed, allow_hyphen_values = true)]
     seed: u64,
 
     /// Write the pool's state as files of /proc and /sys below DIR, which `zonal machine --sysfs DIR` reads

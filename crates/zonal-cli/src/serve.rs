@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
     sysfs: Option<PathBuf>,
 
     /// Seconds between two readings, from 0.1 to 3600
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval, allow_hyphen_values = true)]
     interval: Duration,
 
     /// File with a token that clients must know; other users must not be able to read it

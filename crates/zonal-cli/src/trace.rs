@@ -26,7 +26,7 @@ use crate::interrupt;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message, warn_of_left_over};
 use crate::progress;
-use crate::values::ForceArg;
+use crate::values::{ForceArg, whole};
 
 /// The file that `record` writes by default.
 const OUT_DEFAULT: &str = "zonal.trace";
@@ -55,7 +55,7 @@ enum TraceCommand {
 #[command(after_help = record_examples())]
 struct RecordArgs {
     /// Record at most so long
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_hyphen_values = true)]
     seconds: Option<Duration>,
 
     /// Write the trace to this file
@@ -67,7 +67,7 @@ struct RecordArgs {
 
     /// Size of each CPU's ring buffer, from 64 KiB to 1 GiB [default: 16 MiB, or less if all buffers would exceed
     /// 1/32 of the memory]
-    #[arg(long, value_name = "KB", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
+    #[arg(long, value_name = "KB", value_parser = whole(64..=1 << 20), allow_hyphen_values = true)]
     buffer_kb: Option<u64>,
 
     /// The command to run, after `--`

@@ -246,6 +246,22 @@ fn weights(list: &str) -> Result<Vec<(NodeId, u8)>, String> {
     Ok(weights)
 }
 
+/// Returns a parser of a whole number in a range.
+pub(crate) fn whole(
+    range: std::ops::RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|number| range.contains(number));
+        let (first, last) = (range.start(), range.end());
+        number.ok_or_else(|| format!("`{text}` is not a whole number from {first} to {last}"))
+    }
+}
+
+/// Parses a seed: every number of 64 bits.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    whole(0..=u64::MAX)(text)
+}
+
 /// Parses a number of threads, at least one.
 pub(crate) fn threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
     let wrong = || format!("`{text}` is not a number of threads; allowed are 1 to {THREADS_MAX}");

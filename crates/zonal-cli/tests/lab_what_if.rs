@@ -40,7 +40,9 @@ fn questions_without_meaning_are_refused() {
         (vec!["--preset", "desktop", "--capture", "c"], "cannot be used with"),
         (vec!["--machine", "/missing.json"], "/missing.json"),
         (vec!["--trace", "/missing.trace"], "/missing.trace"),
-        (vec!["--operations", "0"], "1..=1000000000"),
+        (vec!["--operations", "0"], "`0` is not a whole number from 1 to 1000000000"),
+        (vec!["--operations", "-1"], "`-1` is not a whole number from 1 to 1000000000"),
+        (vec!["--operations", "99999999999999999999"], "from 1 to 1000000000"),
     ] {
         let output = what_if(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -69,7 +69,9 @@ fn replays_refuse_what_has_no_meaning() {
         (vec!["text", "--huge-pages", "4"], "--huge-pages has no meaning with --rules ours"),
         (vec!["text", "--machine", "missing"], "missing"),
         (vec!["text", "--tuning", "slow"], "invalid value 'slow'"),
-        (vec!["text", "--rules", "kernel", "--huge-pages", "0"], "1..=1099511627776"),
+        (vec!["text", "--rules", "kernel", "--huge-pages", "0"], "from 1 to 1099511627776"),
+        (vec!["text", "--seed", "-1"], "`-1` is not a whole number from 0 to 18446744073709551615"),
+        (vec!["text", "--rules", "-1"], "[possible values: ours, kernel]"),
     ] {
         let output = zonal(&[vec!["trace", "replay"], arguments.clone()].concat(), folder.path());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", error(&output));

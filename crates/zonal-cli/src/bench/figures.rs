@@ -12,7 +12,7 @@ use crate::layout::Content::{Numbers, Text};
 use crate::layout::{self, Grid, Width};
 use crate::outcome::{Failure, print, print_message};
 use crate::progress;
-use crate::values::Size;
+use crate::values::{Size, seed};
 
 /// Measure figures other than the time of a pair: fragmentation, scans past full nodes, start-up, metadata
 #[derive(Args, Clone, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct FigureArgs {
     pool: Option<Size>,
 
     /// Seed of all random choices; goals are for 1
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed, allow_hyphen_values = true)]
     seed: u64,
 
     /// Print the result as one JSON document

@@ -20,6 +20,7 @@ use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
 use crate::outcome::{Failure, print};
 use crate::progress;
+use crate::values::whole;
 
 /// Operations of each run by default, with which all runs together take less than a minute.
 const OPERATIONS: u64 = 60_000;
@@ -50,7 +51,7 @@ pub(super) struct WhatIfArgs {
     workload: LoadKind,
 
     /// About how many operations each run has [default: 60000, and 1000000 events of a trace]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=1_000_000_000), allow_hyphen_values = true)]
     operations: Option<u64>,
 
     /// Print everything as one JSON document

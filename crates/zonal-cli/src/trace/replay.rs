@@ -19,6 +19,7 @@ use super::{Reading, replay_text};
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print};
 use crate::values::rules::rule;
+use crate::values::{self, seed};
 
 /// Say what other settings would have done, or what the recorded kernel's own rule should have done
 #[derive(Args, Clone, Debug)]
@@ -29,7 +30,7 @@ pub(super) struct ReplayArgs {
     file: PathBuf,
 
     /// Which rules: those of the allocator that ships, on a simulated machine, or those of the recorded kernel's pagesets
-    #[arg(long, value_name = "RULES", default_value = "ours")]
+    #[arg(long, value_name = "RULES", default_value = "ours", allow_hyphen_values = true)]
     rules: RulesArg,
 
     /// A machine file; by default the machine of the trace
@@ -49,11 +50,11 @@ pub(super) struct ReplayArgs {
     zonelist_cache: Option<ZonelistCache>,
 
     /// Seed of all random choices; the same seed gives the same results
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed, allow_hyphen_values = true)]
     seed: u64,
 
     /// With `--rules kernel`: how many 2 MiB pages a request is for [default: all of the memory]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(long, value_name = "N", value_parser = values::whole(1..=1 << 40), allow_hyphen_values = true)]
     huge_pages: Option<u64>,
 
     /// Print everything as one JSON document
