@@ -67,11 +67,11 @@ pub(crate) struct ExplainArgs {
 
     /// Share of a node's memory that is in use, or the watermark down to which its zones are: min or low; can be
     /// repeated [default: as now for this machine, else nothing]
-    #[arg(long, value_name = "NODE=PERCENT", value_parser = of_node::<Fill>)]
+    #[arg(long, value_name = "NODE=PERCENT", value_parser = of_node::<Fill>, allow_hyphen_values = true)]
     fill: Vec<(NodeId, Fill)>,
 
     /// Share of a node's memory in use that reclaim could free; can be repeated [default: nothing]
-    #[arg(long, value_name = "NODE=PERCENT", value_parser = of_node::<Percent>)]
+    #[arg(long, value_name = "NODE=PERCENT", value_parser = of_node::<Percent>, allow_hyphen_values = true)]
     reclaimable: Vec<(NodeId, Percent)>,
 
     #[command(flatten)]
@@ -82,12 +82,12 @@ pub(crate) struct ExplainArgs {
     zonelist_cache: Option<String>,
 
     /// Show what node reclaim would change: on, off, or a value of zone_reclaim_mode from 0 to 7
-    #[arg(long, value_name = "MODE", value_parser = node_reclaim_mode)]
+    #[arg(long, value_name = "MODE", value_parser = node_reclaim_mode, allow_hyphen_values = true)]
     node_reclaim: Option<String>,
 
     /// Show the last requests of the pool that failed, stalled in direct reclaim, or were served by another node than the
     /// preferred one, and why
-    #[arg(long, requires = "pool", conflicts_with_all = ["node", "order", "policy", "cpuset", "urgency"])]
+    #[arg(long, requires = "pool", conflicts_with_all = NOT_FOR_RECENT)]
     recent: bool,
 
     /// Print the explanation as one JSON document
@@ -97,6 +97,10 @@ pub(crate) struct ExplainArgs {
 
 /// Options that describe or change a machine, which a pool has already.
 const ONLY_MACHINES: [&str; 6] = ["fill", "reclaimable", "set", "without", "zonelist_cache", "node_reclaim"];
+
+/// Options that describe a request or a machine, which the last requests of a pool have already.
+const NOT_FOR_RECENT: [&str; 10] =
+    ["node", "order", "policy", "cpuset", "urgency", "machine", "preset", "live", "sysfs", "capture"];
 
 /// Where the machine is read from; by default this machine.
 #[derive(Args, Clone, Debug)]
@@ -365,4 +369,31 @@ fn ask(
     let mut steps = Vec::new();
     let served_by = allocator.explain(&request, |step| steps.push(step)).map_err(Failure::bad_input)?;
     Ok((steps, served_by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_requests_are_those_of_a_pool_only() {
+        let command = ExplainArgs::augment_args(clap::Command::new("explain"));
+        let machines = command.get_groups().find(|group| group.get_id() == "Source").unwrap();
+        let machines: Vec<&clap::Arg> = command
+            .get_arguments()
+            .filter(|arg| arg.get_id() != "pool" && machines.get_args().any(|id| id == arg.get_id()))
+            .collect();
+        assert!(machines.len() >= 5, "{machines:?}");
+        for machine in machines {
+            let option = format!("--{}", machine.get_long().unwrap());
+            let value = machine.get_action().takes_values().then_some("x");
+            let words = ["explain", "--recent", &option].into_iter().chain(value);
+            let refused = command.clone().try_get_matches_from(words).map(|_| option.clone());
+            let refused = refused.unwrap_err().to_string();
+            assert!(
+                refused.contains("'--recent' cannot be used with") && refused.contains(&option),
+                "{refused}"
+            );
+        }
+    }
 }
