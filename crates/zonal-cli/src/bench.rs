@@ -91,7 +91,7 @@ struct PairArgs {
     pool: Option<Size>,
 
     /// Seed of all random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed, allow_hyphen_values = true)]
     seed: u64,
 
     /// Print the result as one JSON document
@@ -222,7 +222,7 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     let interrupted = watch_for_interrupt()?;
     warn_of_slow_build();
     if let Some(file) = &args.svg {
-        output::check(file, Kind::Drawing, args.force.replace()).map_err(Failure::bad_input)?;
+        output::check(file, Kind::Drawing, args.force.replace())?;
     }
     let llfree = args.llfree.as_deref().map(llfree).transpose()?;
     let bench = bench(args)?;
@@ -255,7 +255,7 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     })?;
     if let Some(file) = &args.svg {
         let chart = zonal_bench::chart(&report);
-        output::write(file, &chart, Kind::Drawing, args.force.replace()).map_err(Failure::failed)?;
+        output::write(file, &chart, Kind::Drawing, args.force.replace())?;
     }
     judge(&report, &interrupted)
 }

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ManArgs, command: fn() -> Command) -> ExitCode {
 /// Writes all pages into a folder, and replaces older ones. Writes none if one of them may not be replaced.
 fn write_all(folder: &Path, pages: &[(String, Command)], replace: Replace) -> Result<(), Failure> {
     let files = pages.iter().map(|(name, command)| (folder.join(format!("{name}.{SECTION}")), command));
-    for (path, _) in files.clone() {
+    for (path, _) in files.clone().filter(|_| folder.is_dir()) {
         output::check(&path, Kind::Manual, replace)?;
     }
     output::create_folder(folder)?;

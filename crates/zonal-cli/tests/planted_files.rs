@@ -169,6 +169,24 @@ fn every_command_that_writes_is_here() {
     }
 }
 
+/// Checks commands that write one file. Those that write into a directory create it.
+#[test]
+fn a_missing_directory_is_found_before_the_work() {
+    let files = WRITERS.iter().filter(|writer| writer.to == writer.file);
+    let files = files.map(|writer| (writer.name, writer.to, writer.arguments));
+    for (name, to, arguments) in files.chain([("check-up", "checkup.json", &["--report"][..])]) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        for (place, problem) in [("missing", "No such file or directory"), ("file", "ot a directory")] {
+            let to = folder.path().join(place).join(to);
+            let output = zonal(&[arguments, &[to.to_str().unwrap()]].concat());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{name}: {errors}");
+            assert!(errors.contains("cannot write ") && errors.contains(problem), "{name}: {errors}");
+        }
+    }
+}
+
 #[test]
 fn foreign_files_are_replaced_only_with_force() {
     for writer in &WRITERS {

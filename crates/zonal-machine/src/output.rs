@@ -120,10 +120,11 @@ pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<()
     written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-/// Checks that a file may be written to `path`: either the path does not exist, or its entry may be replaced.
+/// Checks that a file may be written to `path`: either the path does not exist in a directory that does, or its entry
+/// may be replaced.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] for a path that may not be replaced. This is anything except files and links. With
+/// The file system's for a directory that does not exist, and [`ErrorKind::AlreadyExists`] for a path that may not be replaced. This is anything except files and links. With
 /// [`Replace::Own`] it is also every link, and every file without the marker of `kind`.
 pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     let looked = check_existing(path, kind, replace);
@@ -136,7 +137,10 @@ fn check_existing(path: &Path, kind: Kind, replace: Replace) -> io::Result<Optio
     check_place(path)?;
     let about = match fs::symlink_metadata(path) {
         Ok(about) => about,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = fs::metadata(parent(path))?;
+            return if folder.is_dir() { Ok(None) } else { Err(ErrorKind::NotADirectory.into()) };
+        }
         Err(error) => return Err(error),
     };
     let found = about.file_type();

@@ -63,8 +63,10 @@ pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Ve
 pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(), WriteError> {
     let directory = directory.join(experiment);
     output::check_folder(&directory)?;
-    output::check(&directory.join(RESULT_FILE), Kind::Results, replace)?;
-    output::check(&directory.join(PAGE_FILE), Kind::Page, replace)?;
+    if directory.is_dir() {
+        output::check(&directory.join(RESULT_FILE), Kind::Results, replace)?;
+        output::check(&directory.join(PAGE_FILE), Kind::Page, replace)?;
+    }
     check_makes_files(&directory).map_err(|source| WriteError { path: directory, source })
 }
 
