@@ -5,10 +5,12 @@
 //!
 //! Related files: `tracepoint.rs` reads the records.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Once;
 
 use tracepoint_decode::{PerfEventBytes, PerfEventHeaderType, PerfSampleEventInfo};
 use tracepoint_perf::{PerfDataFileEventOrder, PerfDataFileReader, PerfHeaderIndex};
@@ -20,11 +22,9 @@ use crate::error::TraceError;
 use crate::event::{Action, Event, Kind, Tid};
 use crate::file::TraceWriter;
 use crate::flags::flags;
-use crate::header::{CpuTotals, FormatText, Header, KernelTexts, Origin, Trailer};
+use crate::header::{CPUS_MAX, CpuTotals, FormatText, Header, KernelTexts, Origin, Trailer};
 use crate::tracepoint::{Endian, Layout, Tracepoint};
 
-/// The most CPUs of a trace.
-const CPUS_MAX: usize = 1 << 16;
 /// What is needed, for errors.
 const NEEDED: &str =
     "record one with: perf record -a -e 'kmem:mm_page_*' -e task:task_newtask -e task:task_rename";
@@ -40,7 +40,7 @@ pub fn import(from: &Path, to: &Path, replace: Replace) -> Result<(Trailer, u64)
     let wrong = |problem: String| TraceError::Import { origin: origin.clone(), problem };
     let path = from.to_str().ok_or_else(|| wrong("its path is not UTF-8; rename the file".to_owned()))?;
     // The reader of such files checks them with assertions in places.
-    let imported = catch_unwind(AssertUnwindSafe(|| Import::read(path, to, replace)));
+    let imported = quietly(|| catch_unwind(AssertUnwindSafe(|| Import::read(path, to, replace))));
     imported.unwrap_or_else(|_| Err(Problem::Content("the file is malformed".to_owned()))).map_err(
         |problem| match problem {
             Problem::Content(problem) => wrong(problem),
@@ -48,6 +48,27 @@ pub fn import(from: &Path, to: &Path, replace: Replace) -> Result<(Trailer, u64)
             Problem::Output(error) => TraceError::Write(error),
         },
     )
+}
+
+/// Runs `what`, which must catch its panics. Panics of this thread print no message meanwhile.
+fn quietly<T>(what: impl FnOnce() -> T) -> T {
+    thread_local! {
+        static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            // A thread that is ending has no flag any more, and does not import.
+            if !IS_QUIET.try_with(Cell::get).unwrap_or(false) {
+                before(panic);
+            }
+        }));
+    });
+    IS_QUIET.set(true);
+    let done = what();
+    IS_QUIET.set(false);
+    done
 }
 
 /// What went wrong, without the name of the file.
