@@ -9,7 +9,7 @@ mod text;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -87,8 +87,7 @@ fn checked(args: &CheckupArgs) -> Result<(), Failure> {
     let interrupted = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     let checkup = examine(&interrupted)?;
-    // Relaxed: no data is published with the flag.
-    if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+    if is_interrupted(&interrupted) {
         return Err(Failure::interrupted("interrupted"));
     }
     let document = report::document(&checkup);
@@ -101,6 +100,11 @@ fn checked(args: &CheckupArgs) -> Result<(), Failure> {
         print_message(format_args!("wrote what is shown above to {}; nothing was sent", file.display()));
     }
     if checkup.pool.is_balanced() { Ok(()) } else { Err(Failure::failed("the accounting does not balance")) }
+}
+
+fn is_interrupted(interrupted: &AtomicBool) -> bool {
+    // Relaxed: no data is published with the flag.
+    interrupted.load(Ordering::Relaxed)
 }
 
 fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
@@ -131,6 +135,11 @@ fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
         .map_err(|error| Failure::failed(format!("cannot start {threads} threads: {error}")))?;
     let page_bytes = pool.page_bytes();
     drop(pool);
+    if is_interrupted(interrupted) {
+        progress.finish_and_clear();
+        print(&text::balance(&measured, Width::of_output()))?;
+        return Err(Failure::interrupted("interrupted; what the pool did until then is accounted for"));
+    }
     progress.inc(1);
     progress.set_message("mapping the same pages without the pool");
     let kernel = kernel_cost(threads.get(), page_bytes, WITHOUT_POOL)

@@ -194,6 +194,23 @@ fn without_a_command_it_is_a_check_up_whose_report_names_nothing() {
 }
 
 #[test]
+fn ctrl_c_ends_the_check_up_with_the_accounting_of_its_pool() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The command handles the signal from the time at which it has more than one thread.
+    while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+        std::thread::yield_now();
+    }
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("accounting of the pool: ") && printed.contains("(balanced)"), "{printed}");
+}
+
+#[test]
 fn a_machine_file_is_emulated() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pair.json");

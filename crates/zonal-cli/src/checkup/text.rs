@@ -1,5 +1,6 @@
 //! The check-up as text: the machine, the pool and its price without one, what zonal would gain, and what to run next.
 
+use zonal_bench::PoolReport;
 use zonal_machine::state::ZoneSample;
 use zonal_machine::{Bytes, Severity};
 
@@ -85,9 +86,14 @@ fn pool(checkup: &Checkup, width: Width) -> String {
         times(kernel.in_region_ns),
     );
     row("mmap and munmap of each page".to_owned(), Some(kernel.own_mapping_ns), times(kernel.own_mapping_ns));
+    grid.render("  ", width) + &balance(pool, width)
+}
+
+/// Returns the line with the accounting of the pool.
+pub(super) fn balance(pool: &PoolReport, width: Width) -> String {
     let verdict = if pool.is_balanced() { "balanced" } else { "NOT BALANCED" };
-    let balance = format!("{} ({verdict})", accounting(&pool.accounting));
-    grid.render("  ", width) + &width.labelled("  accounting of the pool: ", &balance)
+    let accounting = format!("{} ({verdict})", accounting(&pool.accounting));
+    width.labelled("  accounting of the pool: ", &accounting)
 }
 
 /// Returns what zonal would gain on this machine.
