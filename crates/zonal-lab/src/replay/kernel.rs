@@ -189,7 +189,8 @@ impl Replay {
     fn new(header: &Header, origin: &str, followed_ns: u64) -> Result<Self, ReplayError> {
         let missing = |what| ReplayError::Missing { origin: origin.to_owned(), what };
         let release = header.kernel.as_ref().ok_or_else(|| missing("the kernel's release"))?;
-        let version: KernelVersion = release.parse()?;
+        let version = release.parse::<KernelVersion>();
+        let version = version.map_err(|source| ReplayError::Version { origin: origin.to_owned(), source })?;
         let kernel = PagesetKernel::of(version);
         let machine = header.machine(origin)?.ok_or_else(|| missing("the machine"))?;
         let text = header.before.zoneinfo.as_ref().ok_or_else(|| missing("/proc/zoneinfo at the start"))?;

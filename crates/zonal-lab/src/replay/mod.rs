@@ -35,8 +35,26 @@ pub enum ReplayError {
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// The trace's kernel has no version.
-    #[error(transparent)]
-    Version(#[from] VersionError),
+    #[error("{}: the kernel's release: {source}", Excerpt::name(origin))]
+    Version {
+        /// The trace.
+        origin: String,
+        /// What is wrong.
+        source: VersionError,
+    },
+    /// The trace has an event long after its start.
+    #[error(
+        "{}: an event is {seconds:.0} seconds after the start; at most {:.0} are replayed; the file is damaged, record \
+         it again",
+        Excerpt::name(origin),
+        script::SECONDS_MAX
+    )]
+    TooLong {
+        /// The trace.
+        origin: String,
+        /// Seconds from the start to the event.
+        seconds: f64,
+    },
     /// The trace lacks something that a replay needs.
     #[error(
         "{}: the trace does not have {what}, as traces of `zonal trace record` do",

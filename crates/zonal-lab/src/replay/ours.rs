@@ -168,12 +168,13 @@ impl<'a> OwnTrace<'a> {
         progress: &impl Fn(u64),
     ) -> Result<Run, ReplayError> {
         let machine = SimulatedMachine { model: self.model.clone(), hardware: hardware.clone() };
-        let script = Script::new(TraceReader::open(self.file)?, &self.model, most);
+        let script =
+            Script::new(TraceReader::open(self.file)?, self.file.display().to_string(), &self.model, most);
         let filling = self.before.map_or(Filling::Spread(&self.spread), Filling::State);
         let run = machine.simulate(config, seed, |sim| run(sim, &script, filling, stop, progress))?;
         let run = run?;
         if let Some(error) = script.take_error() {
-            return Err(error.into());
+            return Err(error);
         }
         Ok(Run {
             seconds: script.seconds(),

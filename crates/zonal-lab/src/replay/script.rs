@@ -10,14 +10,19 @@ use zonal::units::Moment;
 use zonal_machine::MachineModel;
 use zonal_trace::{Action, Event, TraceError, TraceReader};
 
+use super::ReplayError;
 use crate::sim::Time;
 
 /// Events that are read at once for a CPU that has none.
 const READ_AT_ONCE: usize = 1 << 12;
 
+/// The longest replay, in seconds: a month. A later event is damage, and the simulated time until then takes hours.
+pub(super) const SECONDS_MAX: f64 = 31.0 * 86_400.0;
+
 /// The rest of a trace.
 pub(super) struct Script<R> {
     reader: RefCell<TraceReader<R>>,
+    origin: String,
     /// The number of events after which the script ends.
     most: u64,
     /// The simulated CPU of each recorded one.
@@ -29,13 +34,13 @@ pub(super) struct Script<R> {
     length: Cell<Time>,
     is_over: Cell<bool>,
     is_complete: Cell<bool>,
-    error: RefCell<Option<TraceError>>,
+    error: RefCell<Option<ReplayError>>,
 }
 
 impl<R: Read> Script<R> {
     /// Creates the script of a trace on a machine. If the machine has fewer CPUs than were recorded, some repeat what
-    /// several did. The script ends after about `most` events.
-    pub(super) fn new(reader: TraceReader<R>, model: &MachineModel, most: u64) -> Self {
+    /// several did. The script ends after about `most` events. `origin` names the trace in errors.
+    pub(super) fn new(reader: TraceReader<R>, origin: String, model: &MachineModel, most: u64) -> Self {
         let mut there: Vec<usize> =
             model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
         there.sort_unstable();
@@ -44,6 +49,7 @@ impl<R: Read> Script<R> {
         let waiting = RefCell::new(vec![VecDeque::new(); cpus.len()]);
         Self {
             reader: RefCell::new(reader),
+            origin,
             most,
             cpus,
             waiting,
@@ -101,11 +107,17 @@ impl<R: Read> Script<R> {
                 }
                 Some(Err(error)) => {
                     self.is_over.set(true);
-                    self.error.replace(Some(error));
+                    self.error.replace(Some(error.into()));
                     return;
                 }
                 Some(Ok(event)) => {
                     let at = Time::from_ns(event.at.ns_since(started) as f64);
+                    if at.seconds() > SECONDS_MAX {
+                        self.is_over.set(true);
+                        let (origin, seconds) = (self.origin.clone(), at.seconds());
+                        self.error.replace(Some(ReplayError::TooLong { origin, seconds }));
+                        return;
+                    }
                     self.read_until.set(self.read_until.get().max(at));
                     let is_used = matches!(event.action, Action::Alloc { .. } | Action::Free { .. });
                     if let Some(place) = reader.header().place(event.cpu).filter(|_| is_used) {
@@ -117,7 +129,7 @@ impl<R: Read> Script<R> {
     }
 
     /// Returns the error that ended the script.
-    pub(super) fn take_error(&self) -> Option<TraceError> {
+    pub(super) fn take_error(&self) -> Option<ReplayError> {
         self.error.take()
     }
 

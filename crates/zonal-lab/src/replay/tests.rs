@@ -298,7 +298,7 @@ fn traces_without_what_a_replay_needs_say_so() {
     let missing = error(&Header { machine: None, ..whole.clone() });
     assert!(missing.contains("does not have the machine"), "{missing}");
     let wrong = error(&header("six", Some(zoneinfo(0))));
-    assert!(wrong.contains("\"six\" is not a kernel version"), "{wrong}");
+    assert!(wrong.contains("t.trace: the kernel's release: \"six\" is not a kernel version"), "{wrong}");
     let empty = error(&header("6.18.1", Some("no zones".to_owned())));
     assert!(empty.contains("it has no zone with pagesets"), "{empty}");
     let options = options(&[PagesetTuning::Fixed]);
@@ -359,6 +359,18 @@ fn a_stop_ends_both_replays() {
     })
     .unwrap();
     assert_eq!(calls, 1);
+}
+
+#[test]
+fn an_event_long_after_the_start_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut events = swings();
+    events.1 += 32 * 86_400 * SECOND;
+    events.free(START);
+    let file = events.write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
+    let options = options(&[PagesetTuning::Fixed]);
+    let error = replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("t.trace: an event is 27648") && error.contains("at most 2678400"), "{error}");
 }
 
 #[test]
