@@ -34,8 +34,8 @@ pub enum PoolError {
     },
     /// The requested size is too small for memory on every node.
     #[error(
-        "a pool of {} is too small for {nodes} nodes with memory; request {} or more",
-        Bytes(*asked), Bytes(*needed)
+        "a pool of {} is too small for {nodes} node{} with memory; request {} or more",
+        Bytes(*asked), if *nodes == 1 { "" } else { "s" }, Bytes(*needed)
     )]
     TooSmall {
         /// Bytes requested.

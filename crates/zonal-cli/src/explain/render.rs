@@ -155,6 +155,9 @@ fn row(step: Step) -> [String; 3] {
     match step {
         Step::Zone { zone, watermark, outcome } => {
             let outcome = match outcome {
+                Outcome::Below { short_by, is_reserved: false } if short_by.get() == 1 => {
+                    "1 frame below".to_owned()
+                }
                 Outcome::Below { short_by, is_reserved: false } => format!("{short_by} frames below"),
                 outcome => outcome.to_string(),
             };

@@ -34,9 +34,10 @@ impl Scaling {
         let &(most, saved) = self.saved.last().unwrap_or(&(0, 0.0));
         match self.pays {
             Some((from, below)) => {
+                let s = if from == 1 { "" } else { "s" };
                 let below = if below > 0 { format!(", not yet with {below}") } else { String::new() };
                 format!(
-                    "With page faults, {name} pays from {from} CPUs on one zone{below}, and saves {saved:.0} % of the time in \
+                    "With page faults, {name} pays from {from} CPU{s} on one zone{below}, and saves {saved:.0} % of the time in \
                      the allocator with {most}."
                 )
             }
@@ -115,6 +116,16 @@ mod tests {
         assert_eq!(pays(&[(1, 11.0), (2, 12.0)]), Some((1, 0)));
         assert_eq!(pays(&[(1, 11.0), (2, 4.9)]), None);
         assert_eq!(pays(&[]), None);
+    }
+
+    #[test]
+    fn one_cpu_is_not_several() {
+        for (pays, text) in
+            [((1, 0), "pays from 1 CPU on"), ((4, 1), "pays from 4 CPUs on one zone, not yet with 1,")]
+        {
+            let scaling = Scaling { mechanism: Mechanism::ALL[0], saved: vec![(8, 20.0)], pays: Some(pays) };
+            assert!(scaling.sentence().contains(text), "{}", scaling.sentence());
+        }
     }
 
     #[test]

@@ -150,6 +150,9 @@ mod tests {
         let topology = machine(&[&[(ZoneKind::Normal, 9)][..]; 3]);
         let error = plan(&topology, (768 << 10) - 1, 4096, HUGE_PAGE_BYTES).unwrap_err();
         assert!(matches!(error, PoolError::TooSmall { needed: 0xc_0000, nodes: 3, .. }));
+        assert!(error.to_string().contains("too small for 3 nodes with memory"), "{error}");
+        let one = plan(&machine(&[&[(ZoneKind::Normal, 9)][..]]), 0, 4096, HUGE_PAGE_BYTES).unwrap_err();
+        assert!(one.to_string().contains("too small for 1 node with memory"), "{one}");
         let plan = |asked| plan(&topology, asked, 4096, HUGE_PAGE_BYTES);
         let frames = |asked| plan(asked).unwrap().iter().map(|zone| zone.frames.get()).sum::<u64>();
         assert_eq!([768 << 10, (1 << 20) + 1, 6 << 20].map(frames), [192, 256, 1536]);
