@@ -31,6 +31,9 @@ pub trait Source: Send {
     fn read(&mut self) -> Result<Sample, SourceError>;
 }
 
+/// The longest path of a Unix socket, in bytes.
+const PATH_BYTES_MAX: usize = 107;
+
 /// Why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -46,6 +49,9 @@ pub enum SourceError {
     /// The path is not that of a socket.
     #[error("{path} is not a socket; it must be the path that the program gave to Pool::publish", path = shown(.0))]
     NotASocket(PathBuf),
+    /// The path is longer than a socket's can be.
+    #[error("{path} has {} bytes; the path of a socket has at most {PATH_BYTES_MAX}", .0.as_os_str().len(), path = shown(.0))]
+    TooLong(PathBuf),
     /// The socket is of another user.
     #[error("{path} belongs to another user; run this as that user", path = shown(.0))]
     Denied(PathBuf),

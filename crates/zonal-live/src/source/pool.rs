@@ -152,7 +152,7 @@ fn refused(path: &Path, why: io::Error) -> SourceError {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             SourceError::Silent { path, seconds: PATIENCE.as_secs() }
         }
-        _ if why.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => SourceError::NotASocket(path),
+        _ if why.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => SourceError::TooLong(path),
         _ => SourceError::Exchange { path, why },
     }
 }
@@ -256,10 +256,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
-        for path in [file.as_path(), folder.path(), Path::new(&"x/".repeat(200))] {
+        for path in [file.as_path(), folder.path()] {
             let error = PoolSource::new(path.to_path_buf()).read().unwrap_err();
             assert!(error.is_bad_input(), "{error}");
             assert!(matches!(error, SourceError::NotASocket(_) | SourceError::NoSocket(_)), "{error}");
         }
+        for bytes in [110, 5000] {
+            let error = PoolSource::new("x/".repeat(bytes / 2).into()).read().unwrap_err();
+            assert!(error.is_bad_input(), "{error}");
+            let expected = format!("has {bytes} bytes; the path of a socket has at most 107");
+            assert!(error.to_string().ends_with(&expected), "{error}");
+        }
+        let error = PoolSource::new(format!("{}x", "x/".repeat(53)).into()).read().unwrap_err();
+        assert!(matches!(error, SourceError::NoSocket(_)), "107 bytes are possible: {error}");
     }
 }
