@@ -362,9 +362,23 @@ fn judge(plans: &[Plan], all: &[Results]) -> Result<(), Failure> {
     let runs: usize = plans.iter().map(|plan| plan.runs.len()).sum();
     let done: usize = all.iter().map(|results| results.runs.len()).sum();
     if done < runs || all.iter().any(|results| results.missing > 0) {
-        return Err(Failure::interrupted(format!(
-            "interrupted; {done} of {runs} runs completed, and their results are written"
-        )));
+        return Err(Failure::interrupted(interrupted(done, runs)));
     }
     Ok(())
+}
+
+fn interrupted(done: usize, runs: usize) -> String {
+    let results = if done == 0 { "" } else { ", and their results are written" };
+    format!("interrupted; {done} of {runs} runs completed{results}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_mentioned_only_if_there_are_some() {
+        assert_eq!(interrupted(0, 28), "interrupted; 0 of 28 runs completed");
+        assert!(interrupted(1, 28).ends_with("1 of 28 runs completed, and their results are written"));
+    }
 }
