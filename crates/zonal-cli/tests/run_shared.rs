@@ -20,13 +20,13 @@ fn json(arguments: &[&str]) -> Value {
 #[test]
 fn nothing_is_lost_when_processes_are_killed() {
     for workload in ["orders", "batch-random"] {
-        let result = json(&[workload, "--processes", "3", "--seconds", "1.5", "--kill-every", "0.1"]);
+        let result = json(&[workload, "--processes", "3", "--seconds", "3", "--kill-every", "0.1"]);
         assert_eq!(result["schema"], "zonal.run.v1");
         let shared = &result["shared"];
         assert_eq!((&result["workload"], &shared["processes"]), (&workload.into(), &3.into()));
         assert!(shared["killed"].as_u64().unwrap() > 2, "{result}");
         assert!(shared["recovered_frames"].as_u64().unwrap() > 0, "{result}");
-        assert!(shared["recovery_ms_max"].as_f64().unwrap() > 0.0, "{result}");
+        assert!((0.0..60e3).contains(&shared["recovery_ms_max"].as_f64().unwrap()), "{result}");
         assert_eq!((&shared["frames_lost"], &shared["frames_twice"]), (&0.into(), &0.into()));
         assert!(result["pairs"].as_u64().unwrap() > 0, "{result}");
         assert_eq!(result["accounting"]["allocated"], 0);

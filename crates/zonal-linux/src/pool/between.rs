@@ -25,6 +25,15 @@ pub(super) fn set_lock(fd: BorrowedFd<'_>, at: i64, kind: libc::c_int) -> io::Re
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Locks a byte, unless another open file description has it locked; returns whether it did.
+pub(super) fn try_lock(fd: BorrowedFd<'_>, at: i64) -> io::Result<bool> {
+    match set_lock(fd, at, libc::F_WRLCK) {
+        Ok(()) => Ok(true),
+        Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(why) => Err(why),
+    }
+}
+
 /// Whether another open file description has locked a byte.
 pub(super) fn is_locked(fd: BorrowedFd<'_>, at: i64) -> bool {
     let mut lock = byte(at, libc::F_WRLCK);

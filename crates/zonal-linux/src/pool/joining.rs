@@ -107,7 +107,9 @@ pub(super) fn build(
     let mut description = Description::of_new(&topology, plans, config, options);
     let buffers = buffer_bytes(&topology, &description)?.iter().sum();
     // A process that joins must have the same configuration.
-    if Description::parse(&description.text()).is_none_or(|read| read.config != config) {
+    let read =
+        Description::parse(&description.text()).map(|read| Config { past: config.past, ..read.config });
+    if read != Some(config) {
         return Err(SharedError::Option("this configuration, which other processes could not read").into());
     }
     let mut made = None;

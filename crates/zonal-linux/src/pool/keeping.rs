@@ -94,7 +94,7 @@ impl Pool {
     /// has done so, for which the call waits, and for other pools. The pool does so itself within a fraction of a second.
     ///
     /// # Errors
-    /// Returns an error if the table of processes stays locked for ten seconds.
+    /// Returns an error if the table of processes stays locked for ten seconds, or the kernel refuses its lock.
     pub fn recover_dead(&self) -> Result<PageCount, SharedError> {
         let Ok(members) = self.members_here() else { return Ok(PageCount::ZERO) };
         members.recover_dead(Membership::table, |process| self.core.allocator().recover(process))

@@ -6,6 +6,7 @@
 //! `pool/joining.rs` joins, `pool/entered.rs` lists the pools of this process. Source: Linux `fcntl(2)`, open file
 //! description locks.
 
+use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use zonal::{Buffer, OnDeath};
 use crate::error::SharedError;
 use crate::memory::origin::Origin;
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
-use crate::pool::between::{is_locked, set_lock, wait, wake};
+use crate::pool::between::{is_locked, set_lock, try_lock, wait, wake};
 use crate::pool::lives;
 use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
@@ -44,6 +45,8 @@ const TABLE_AT: i64 = LIFE_AT - 1;
 const TRIM_AT: i64 = LIFE_AT - 2;
 /// How long a process waits for the table before it gives up.
 const TABLE_WAIT: Duration = Duration::from_secs(10);
+/// How long a process waits for threads of its own that join or leave at the same time.
+const LISTED_WAIT: Duration = Duration::from_millis(100);
 /// How long a request waits for other processes to drain their pagesets.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 /// How long a process sleeps between two checks whether another has died.
@@ -135,8 +138,13 @@ impl Membership {
             }
         };
         let has_it = |at| this.has_name(at, lock_name) && this.is_alive(at) && !is_own(&this.file, at);
-        if places.clone().any(has_it) {
-            return Err(SharedError::SameNumber);
+        // A thread of this process that has just joined is about to list its part, or to leave.
+        let until = Instant::now() + LISTED_WAIT;
+        while places.clone().any(has_it) {
+            if Instant::now() > until {
+                return Err(SharedError::SameNumber);
+            }
+            nap();
         }
         if this.name(own).is_none() {
             roots::forget(&this.file, own as u8 + 1);
@@ -190,14 +198,16 @@ impl Membership {
     }
 
     /// Returns the right to trim the pool, or `None` while another thread of any process has it.
-    pub(super) fn try_trimming(&self) -> Option<Trimming<'_>> {
+    pub(super) fn try_trimming(&self) -> io::Result<Option<Trimming<'_>>> {
         // Acquire: takes the file's lock as released; pairs with `Trimming::drop`.
-        self.trims.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        if set_lock(self.life.as_fd(), TRIM_AT, libc::F_WRLCK).is_err() {
-            self.trims.store(false, Ordering::Release); // Release: publishes the file's lock as it was; pairs with `Membership::try_trimming`.
-            return None;
+        if self.trims.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return Ok(None);
         }
-        Some(Trimming(self))
+        let is_locked = try_lock(self.life.as_fd(), TRIM_AT);
+        if !matches!(is_locked, Ok(true)) {
+            self.trims.store(false, Ordering::Release); // Release: publishes the file's lock as it was; pairs with `Membership::try_trimming`.
+        }
+        Ok(is_locked?.then(|| Trimming(self)))
     }
 
     /// Locks the table of processes, for which it waits.
@@ -487,11 +497,8 @@ impl<'a> Table<'a> {
     /// Returns `None` while another thread of any process has the table.
     fn try_lock(life: BorrowedFd<'a>) -> Result<Option<Self>, SharedError> {
         let Some(alone) = Alone::try_begin() else { return Ok(None) };
-        match set_lock(life, TABLE_AT, libc::F_WRLCK) {
-            Ok(()) => Ok(Some(Self { life, _alone: alone })),
-            Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
-            Err(source) => Err(SharedError::Unusable { source }),
-        }
+        let is_locked = try_lock(life, TABLE_AT).map_err(|source| SharedError::Unusable { source })?;
+        Ok(is_locked.then(|| Self { life, _alone: alone }))
     }
 }
 

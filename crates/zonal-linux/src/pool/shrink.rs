@@ -119,7 +119,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`ShrinkError::InUse`] when too many frames stay in use. What has been returned until then stays offline. Each part
+    /// [`ShrinkError::NotReturned`] when the kernel refuses, or processes share the pool; [`ShrinkError::InUse`] when too many
+    /// frames stay in use. What has been returned until then stays offline. Each part
     /// that could not be emptied is online as before.
     pub fn shrink(&self, bytes: u64) -> Result<u64, ShrinkError> {
         self.shrink_with(bytes, |_| {})

@@ -33,6 +33,9 @@ pub enum TrimError {
         "the pool's file keeps its memory, because its file system may have a limit; share the pool by descriptor"
     )]
     Shared,
+    /// The kernel refused the lock that one of a shared pool's processes has while it trims.
+    #[error("the lock of the shared pool's file is refused: {0}")]
+    Locks(io::Error),
     /// The kernel refused to take memory back.
     #[error("{done} bytes were returned to the kernel; it refused {range}: {why}")]
     Refused {
@@ -84,7 +87,7 @@ impl Pool {
             return Err(TrimError::Shared);
         }
         let members = self.core.members();
-        let trimming = members.and_then(Membership::try_trimming);
+        let trimming = members.map(Membership::try_trimming).transpose().map_err(TrimError::Locks)?.flatten();
         if members.is_some() && trimming.is_none() {
             return Ok(0);
         }
@@ -185,7 +188,7 @@ mod tests {
         for trims in [&pool, &other] {
             fill();
             pool.drain_pagesets();
-            let trimming = trims.core.members().unwrap().try_trimming().unwrap();
+            let trimming = trims.core.members().unwrap().try_trimming().unwrap().unwrap();
             assert_eq!([&pool, &other].map(|pool| pool.trim().unwrap()), [0, 0]);
             drop(trimming);
             assert!(other.trim().unwrap() > 0);

@@ -327,6 +327,18 @@ fn every_configuration_reaches_the_processes_that_join() {
 }
 
 #[test]
+fn threads_of_one_process_join_at_once() {
+    let pool = Pool::builder().size(16 << 20).shared_by_descriptor().processes(8).build().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope
+                .spawn(|| (0..300).for_each(|_| drop(Pool::join_file(pool.shared_file().unwrap()).unwrap())));
+        }
+    });
+    assert_eq!(pool.owners().len(), 1);
+}
+
+#[test]
 fn a_full_file_system_and_too_many_processes_are_errors() {
     let place = Place::new("full");
     let shm = std::fs::metadata("/dev/shm").is_ok();

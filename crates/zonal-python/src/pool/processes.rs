@@ -136,13 +136,14 @@ pub(crate) fn take_over(
         return Err(invalid("the pool is not shared, so this process holds all of its blocks"));
     }
     if shared.has_frame(first.get()) {
-        return Err(taken_already(first));
+        let text = "is in a buffer of this process already, or in an array";
+        return Err(invalid(format_args!("frame {first} {text}")));
     }
-    let taken = shared.without(py, |pool| {
+    // This thread stays attached to the interpreter from the check to the buffer, so no other thread does the same meanwhile.
+    let taken = shared.with(py, |pool| {
         pool.take_over(first, pages)?;
-        // SAFETY: exactly these frames are allocated together, and the process that had them uses them no more, as the
-        // interface says. If another thread has put them into a buffer or an array since the check, the run is forgotten
-        // below.
+        // SAFETY: exactly these frames are allocated together, no buffer or array of this process has them, and the process
+        // that had them uses them no more, as the interface says.
         let run = Run::Buffer(unsafe { pool.own_frames_raw(first, pages) });
         Ok::<_, FreeError>((run, pool.page_bytes()))
     })?;
@@ -150,22 +151,8 @@ pub(crate) fn take_over(
         FreeError::Reentered(_) => Kind::Reentry.error(error),
         _ => invalid(format_args!("{pages} pages from frame {first} cannot be taken over: {error}")),
     })?;
-    let refused =
-        if shared.has_frame(first.get()) { Some(taken_already(first)) } else { shared.check_open().err() };
-    if let Some(error) = refused {
-        // Another thread may own the frames, or `close` may have freed them. Otherwise they are freed with the pool's last
-        // handle, which this one may be.
-        py.detach(move || run.forget());
-        return Err(error);
-    }
-    // This thread has been attached to the interpreter since the check, so no buffer or array of these frames is new.
     let bytes = run.len();
     Ok(Buffer::new(shared, run, bytes, page))
-}
-
-#[cold]
-fn taken_already(first: Pfn) -> PyErr {
-    invalid(format_args!("frame {first} is in a buffer of this process already, or in an array"))
 }
 
 /// Returns a table with a row for each process of a shared pool.

@@ -261,7 +261,7 @@ fn setting(choices: &mut Choices<'_>) -> Setting {
         3 => Setting::HighFraction(choices.pick(&[0, 8, 1, 1000, u32::MAX])),
         _ => Setting::Watermarks {
             min_free: Choices::has(choices.byte(), 0).then(|| choices.below(9000) as u16),
-            scale_factor: choices.pick(&[10, 0, 100, 10_000, u32::MAX]),
+            scale_factor: choices.pick(&[10, 1, 100, 1000, 3000]),
             lowmem_reserve_ratio: [(); ZoneKind::COUNT].map(|()| choices.pick(&[256, 0, 1, 32])),
         },
     }

@@ -122,7 +122,9 @@ impl Resizer {
         match self.pool.trim() {
             Ok(_) => assert!(!self.poisons, "a trim would lose the poison"),
             Err(TrimError::Poisoned) => assert!(self.poisons, "the pool does not poison"),
-            Err(error @ (TrimError::Refused { .. } | TrimError::Shared)) => panic!("{error}"),
+            Err(error @ (TrimError::Refused { .. } | TrimError::Shared | TrimError::Locks(_))) => {
+                panic!("{error}")
+            }
         }
         self.faults.trims += 1;
     }

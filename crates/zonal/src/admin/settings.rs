@@ -138,7 +138,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Changes watermarks and lowmem reserves of all zones.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the minimum exceeds the managed frames.
+    /// Returns an error, and changes nothing, if the minimum exceeds the managed frames, or the scale factor is out of range.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
         self.state.change(&WATERMARKS, &Config { watermarks, ..self.state.config })
     }
@@ -165,13 +165,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Changes settings to their values in `to`, if these are possible on this machine.
     fn change(&self, settings: &[Setting], to: &Config) -> Result<(), ConfigError> {
         let held = self.lock_changes();
-        match settings[0].affects() {
-            Affects::Watermarks => {
-                let mut next = self.current(&WATERMARKS);
-                settings.iter().for_each(|&setting| next.put(setting, to.get(setting)));
-                self.check_min_free(&next.watermarks, PageCount::ZERO)?;
-            }
-            _ => to.check()?,
+        to.check()?;
+        if matches!(settings[0].affects(), Affects::Watermarks) {
+            let mut next = self.current(&WATERMARKS);
+            settings.iter().for_each(|&setting| next.put(setting, to.get(setting)));
+            self.check_min_free(&next.watermarks, PageCount::ZERO)?;
         }
         // If another setting changes, `to` has the rule of the creation.
         if settings == [Setting::PagesetTuning] && to.tuning.is_past() {

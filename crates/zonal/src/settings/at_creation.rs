@@ -68,7 +68,7 @@ impl Config {
     }
 
     /// Returns an error if [`Self::min_unmapped_percent`] or the scale factor is outside its setting's range, or if a setting
-    /// selects a past form that is not linked. Other fields have types that exclude such values.
+    /// selects a past form that is not linked. All other values are allowed.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (past, load, cache, tuning) = (&self.past, self.node_load, self.zonelist_cache, self.tuning);
         for (is_linked, setting, name) in [

@@ -243,7 +243,7 @@ fn look(arena: &Arena) {
 
 fn change_watermarks(arena: &Arena, random: &mut Random) {
     let min_free = Some(PageCount::new(random.below(64)));
-    let scale_factor = random.pick(&[0, 10, 100, 3000]);
+    let scale_factor = random.pick(&[1, 10, 100, 3000]);
     let settings = WatermarkSettings { min_free, scale_factor, ..WatermarkSettings::default() };
     // The change is refused while too little memory is online.
     let _ = arena.world.allocator.set_watermarks(settings);
