@@ -86,9 +86,9 @@ fn checked(args: &CheckupArgs) -> Result<(), Failure> {
     }
     let interrupted = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
-    let checkup = examine(&interrupted)?;
+    let checkup = examine(args, &interrupted)?;
     if is_interrupted(&interrupted) {
-        return Err(Failure::interrupted("interrupted"));
+        return Err(ended_early(args, &checkup.pool)?);
     }
     let document = report::document(&checkup);
     match (&args.report, args.json) {
@@ -107,7 +107,18 @@ fn is_interrupted(interrupted: &AtomicBool) -> bool {
     interrupted.load(Ordering::Relaxed)
 }
 
-fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
+/// Prints the accounting of the pool; returns the failure of a check-up that the user has interrupted.
+fn ended_early(args: &CheckupArgs, pool: &PoolReport) -> Result<Failure, Failure> {
+    let balance = text::balance(pool, Width::of_output());
+    if args.json {
+        print_message(format_args!("{}", balance.trim_end()));
+    } else {
+        print(&balance)?;
+    }
+    Ok(Failure::interrupted("interrupted; what the pool did until then is accounted for"))
+}
+
+fn examine(args: &CheckupArgs, interrupted: &AtomicBool) -> Result<Checkup, Failure> {
     let Capture { model, notes } = capture_live().map_err(Failure::failed)?;
     notes.iter().for_each(|note| print_message(format_args!("note: {note}")));
     let own = model.observed.as_ref().and_then(|observed| observed.kernel);
@@ -137,8 +148,7 @@ fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
     drop(pool);
     if is_interrupted(interrupted) {
         progress.finish_and_clear();
-        print(&text::balance(&measured, Width::of_output()))?;
-        return Err(Failure::interrupted("interrupted; what the pool did until then is accounted for"));
+        return Err(ended_early(args, &measured)?);
     }
     progress.inc(1);
     progress.set_message("mapping the same pages without the pool");

@@ -196,10 +196,11 @@ fn without_a_command_it_is_a_check_up_whose_report_names_nothing() {
 #[test]
 fn ctrl_c_ends_the_check_up_with_the_accounting_of_its_pool() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The command handles the signal from the time at which it has more than one thread.
     while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
-        std::thread::yield_now();
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let kill = format!("kill -INT {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());

@@ -124,8 +124,9 @@ pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<()
 /// may be replaced.
 ///
 /// # Errors
-/// The file system's for a directory that does not exist, and [`ErrorKind::AlreadyExists`] for a path that may not be replaced. This is anything except files and links. With
-/// [`Replace::Own`] it is also every link, and every file without the marker of `kind`.
+/// The file system's for a directory that does not exist, and [`ErrorKind::AlreadyExists`] for a path that may not be
+/// replaced: anything except files and links. With [`Replace::Own`] it is also every link, and every file without the
+/// marker of `kind`.
 pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     let looked = check_existing(path, kind, replace);
     looked.map(|_| ()).map_err(|source| WriteError { path: path.to_owned(), source })
@@ -138,8 +139,8 @@ fn check_existing(path: &Path, kind: Kind, replace: Replace) -> io::Result<Optio
     let about = match fs::symlink_metadata(path) {
         Ok(about) => about,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = fs::metadata(parent(path))?;
-            return if folder.is_dir() { Ok(None) } else { Err(ErrorKind::NotADirectory.into()) };
+            fs::metadata(parent(path))?;
+            return Ok(None);
         }
         Err(error) => return Err(error),
     };

@@ -120,7 +120,7 @@ fn each_invalid_field_is_named() {
         (
             "/observed/fallback_order",
             json!({"0": [0, 1, 0]}),
-            "observed.fallback_order.0: node 0 occurs twice; each node must occur once",
+            "observed.fallback_order.0: node 0 occurs twice; each node may occur only once",
         ),
         ("/observed/zones", json!([zone(1)]), "unknown field `managed`, expected one of `node`"),
         ("/observed/zones/0/kind", json!("Normal"), "observed.zones[0]: node 0 has no Normal zone"),

@@ -151,7 +151,7 @@ pub enum Problem {
     TooLarge { value: u64, most: u64 },
     #[error("{value} is too small; it must be at least {least}")]
     TooSmall { value: u64, least: u64 },
-    #[error("node {0} occurs twice; each node must occur once")]
+    #[error("node {0} occurs twice; each node may occur only once")]
     OrderTwice(u64),
     #[error(transparent)]
     Kernel(#[from] VersionError),

@@ -19,7 +19,8 @@ const THREADS_MAX: usize = 1 << 22;
 /// The most CPUs of a trace.
 pub(crate) const CPUS_MAX: usize = 1 << 16;
 const WORDS_MAX: usize = 1 << 20;
-const RECORDERS_MAX: usize = 1 << 12;
+/// A thread for each CPU, and one more.
+const RECORDERS_MAX: usize = CPUS_MAX + 1;
 /// Tracepoints, their fields, and names of flags.
 const NAMES_MAX: usize = 1 << 10;
 

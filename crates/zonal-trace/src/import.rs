@@ -16,7 +16,7 @@ use tracepoint_decode::{PerfEventBytes, PerfEventHeaderType, PerfSampleEventInfo
 use tracepoint_perf::{PerfDataFileEventOrder, PerfDataFileReader, PerfHeaderIndex};
 use zonal::units::{CpuId, Moment};
 use zonal_machine::input;
-use zonal_machine::output::{Kind as FileKind, Pending, Replace, WriteError};
+use zonal_machine::output::{self, Kind as FileKind, Pending, Replace, WriteError};
 
 use crate::error::TraceError;
 use crate::event::{Action, Event, Kind, Tid};
@@ -34,6 +34,8 @@ const NEEDED: &str =
 /// # Errors
 /// [`TraceError::Read`] for a file that cannot be read, [`TraceError::Import`] for one that perf did not write or that has no
 /// page-allocator events, and the errors of writing. After an error there is no file.
+///
+/// The first call sets a panic hook that is silent during imports and otherwise calls the one before it.
 pub fn import(from: &Path, to: &Path, replace: Replace) -> Result<(Trailer, u64), TraceError> {
     let origin = from.display().to_string();
     input::stream(from).map_err(|source| TraceError::Read { origin: origin.clone(), source })?;
@@ -93,6 +95,7 @@ struct Import {
 
 impl Import {
     fn read(path: &str, to: &Path, replace: Replace) -> Result<(Trailer, u64), Problem> {
+        output::check(to, FileKind::Trace, replace).map_err(Problem::Output)?;
         let mut import = Self::default();
         let mut reader = open(path, PerfDataFileEventOrder::File)?;
         while next(&mut reader)? {
@@ -103,9 +106,9 @@ impl Import {
         }
         let header = import.header(&reader);
         reader.close();
-        let output = |source| Problem::Output(WriteError { path: to.to_owned(), source });
+        let failed = |source| Problem::Output(WriteError { path: to.to_owned(), source });
         let file = Pending::begin(to, FileKind::Trace, replace).map_err(Problem::Output)?;
-        let mut writer = TraceWriter::new(io::BufWriter::new(file), &header).map_err(output)?;
+        let mut writer = TraceWriter::new(io::BufWriter::new(file), &header).map_err(failed)?;
         let mut reader = open(path, PerfDataFileEventOrder::Time)?;
         let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
         while next(&mut reader)? {
@@ -114,7 +117,7 @@ impl Import {
                 let lost = lost.entry(event.cpu.get()).or_default();
                 *lost = lost.saturating_add(events.unwrap_or(1));
             }
-            writer.push(&event).map_err(output)?;
+            writer.push(&event).map_err(failed)?;
         }
         let total = |&cpu: &u32| CpuTotals { cpu, events: 0, lost: lost.get(&cpu).copied().unwrap_or(0) };
         let trailer = Trailer {
@@ -125,9 +128,9 @@ impl Import {
             command_status: None,
             after: KernelTexts::default(),
         };
-        let (file, trailer) = writer.finish(trailer).map_err(output)?;
-        let mut file = file.into_inner().map_err(|error| output(error.into_error()))?;
-        let bytes = file.bytes().map_err(output)?;
+        let (file, trailer) = writer.finish(trailer).map_err(failed)?;
+        let mut file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+        let bytes = file.bytes().map_err(failed)?;
         file.place().map_err(Problem::Output)?;
         Ok((trailer, bytes))
     }

@@ -321,7 +321,7 @@ fn headers_with_endless_lists_are_refused() {
         read(&written).1.unwrap_err().to_string()
     };
     let changes: [&dyn Fn(&mut Header); 6] = [
-        &|header| header.recorder = (0..5000).collect(),
+        &|header| header.recorder = (0..70_000).collect(),
         &|header| header.absent = vec![String::new(); 2000],
         &|header| header.gfp_names = vec![(1, String::new()); 2000],
         &|header| header.formats = vec![formats(); 2000],

@@ -87,7 +87,7 @@ pub(super) fn text(pool: &Pool, report: &SharedReport, width: Width) -> String {
         None if report.is_balanced() => "no frame lost, none held twice".to_owned(),
         None => "FRAMES ARE HELD THAT NO PROCESS USES".to_owned(),
     };
-    let recovery = report.recovery.as_millis();
+    let recovery = report.recovery.as_micros().div_ceil(1000);
     let mut deaths = format!("{} killed, about {} frames given back", report.deaths, report.given_back);
     if report.deaths > 0 {
         let _ = write!(deaths, " within {recovery} ms");

@@ -44,8 +44,8 @@ pub enum ReplayError {
     },
     /// The trace has an event long after its start.
     #[error(
-        "{}: an event is {seconds:.0} seconds after the start; at most {:.0} are replayed; the file is damaged, record \
-         it again",
+        "{}: an event is {seconds:.0} seconds after the start; at most {:.0} are replayed; record less, or record \
+         again if the file is damaged",
         Excerpt::name(origin),
         script::SECONDS_MAX
     )]

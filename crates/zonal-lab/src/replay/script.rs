@@ -16,7 +16,7 @@ use crate::sim::Time;
 /// Events that are read at once for a CPU that has none.
 const READ_AT_ONCE: usize = 1 << 12;
 
-/// The longest replay, in seconds: a month. A later event is damage, and the simulated time until then takes hours.
+/// The longest replay, in seconds: a month. The simulated time until a later event would take hours.
 pub(super) const SECONDS_MAX: f64 = 31.0 * 86_400.0;
 
 /// The rest of a trace.

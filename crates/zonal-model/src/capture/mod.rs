@@ -175,7 +175,7 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     let ratios = || {
         let text = tree.note_missing("proc/sys/vm/lowmem_reserve_ratio")?;
         let Ok(given) = text.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>() else {
-            tree.note("proc/sys/vm/lowmem_reserve_ratio is not a list of numbers: its default is assumed");
+            tree.note("proc/sys/vm/lowmem_reserve_ratio is not a list of numbers below 2^32: its default is assumed");
             return None;
         };
         let ratio = |kind: &str| {
@@ -197,7 +197,11 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
         };
         let values = setting.info().values;
         let is_allowed = |number| values.range().is_none_or(|range| range.contains(&number));
-        let number = number(name)?;
+        let number = match number(name)? {
+            // Kernels accept and ignore further bits.
+            mode if setting == Setting::ZoneReclaimMode && u32::try_from(mode).is_ok() => mode & 7,
+            number => number,
+        };
         if !is_allowed(number) && setting != Setting::MinFreeKbytes {
             tree.note(&format!("proc/sys/vm/{name} is {number}, not {values}: its default is assumed"));
             return None;

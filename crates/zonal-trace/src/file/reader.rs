@@ -19,7 +19,7 @@ use super::{ACTIVE_BYTES_MAX, FIRST_LINE, FIRST_WORDS, RecordKind, WAITING_BYTES
 use crate::block::{BlockDecoder, BlockHead};
 use crate::error::TraceError;
 use crate::event::{Event, Kind};
-use crate::header::{CPUS_MAX, Header, Trailer};
+use crate::header::{Header, Trailer};
 
 /// The blocks of a CPU that were read and whose events were not all returned.
 #[derive(Debug, Default)]
@@ -107,8 +107,8 @@ impl<R: Read> TraceReader<R> {
             Ok(Found::End | Found::Cut) => return Err(TraceError::Cut { origin, events: 0 }),
             Ok(Found::Damaged(problem)) => return damaged(origin, problem),
         };
-        if header.cpus.len() > CPUS_MAX || !header.cpus.is_sorted_by(|a, b| a < b) {
-            return damaged(origin, "the CPUs of the header are not ascending, or too many".to_owned());
+        if !header.cpus.is_sorted_by(|a, b| a < b) {
+            return damaged(origin, "the CPUs of the header are not ascending".to_owned());
         }
         let cpus = header.cpus.iter().map(|_| Cpu::default()).collect();
         Ok(Self {
