@@ -229,8 +229,8 @@ pub enum SharedError {
         "{0} processes share the pool, which is as many as it was made for; make it for more, or end one"
     )]
     Full(u8),
-    /// This process takes part in as many shared pools, or as often, as it can.
-    #[error("this process takes part in {0} shared pools already, the most; drop one first")]
+    /// This process takes part in as many shared pools as it can. Joining one twice counts twice.
+    #[error("this process takes part in {0} shared pools, as many as a process can; drop one first")]
     Memberships(usize),
     /// Another process has drawn the same random number for its locks.
     #[error("another process of the pool has drawn the same random number; start this process again")]

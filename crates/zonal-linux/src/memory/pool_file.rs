@@ -208,8 +208,8 @@ impl PoolFile {
         Ok(this)
     }
 
-    /// Reserves the zones of the file, if its file system might have no room for them. Their memory is bound to nodes before, because
-    /// the kernel provides it here.
+    /// Reserves the zones of the file, if its file system may have no room for them. The caller has bound them to nodes: the kernel
+    /// allocates their memory in this call.
     pub(crate) fn reserve_zones(&self, sizes: FileSizes) -> Result<(), SharedError> {
         match &self.path {
             Some(path) if sizes.huge_page.is_none() => reserve(&self.file, sizes.meta as u64..sizes.file)
@@ -369,7 +369,8 @@ fn map_meta(file: &File, bytes: usize) -> Result<Mapping, SharedError> {
 
 /// Reserves memory of a file: an access to a page that its file system has no room for would kill the process.
 ///
-/// A signal interrupts a reservation, which old kernels then undo. Each piece is so small that it ends between two signals.
+/// A signal interrupts a reservation, which some kernels (6.1) then undo. So a file is reserved in pieces, each of which takes
+/// less time than programs usually have between two signals.
 fn reserve(file: &File, range: Range<u64>) -> io::Result<()> {
     for start in range.clone().step_by(HUGE_PAGE_BYTES) {
         let bytes = (range.end - start).min(HUGE_PAGE_BYTES as u64) as libc::off_t;
