@@ -63,6 +63,17 @@ pub fn free_huge_pages() -> u64 {
     number(&Files::of_the_machine().free).unwrap_or(0)
 }
 
+/// Waits until `pages` of the reserve are free.
+///
+/// A process that another thread is just starting has copies of all descriptors until it executes its program, so the
+/// pages of a closed file may return a moment later.
+///
+/// # Panics
+/// Panics if another number is free for longer than two minutes.
+pub fn returned(pages: u64) {
+    eventually("the pages return to the reserve", || free_huge_pages() == pages);
+}
+
 /// Exclusive use of a huge page reserve. Its size is restored when this is dropped.
 pub struct Reserve {
     files: Files,

@@ -8,7 +8,7 @@ use zonal_linux::{HugePages, Order, PageCount, Pool, PoolBuilder, PoolError, Sha
 use zonal_testing::skipped;
 
 use crate::other::{Other, Place, free, page, recover};
-use crate::reserve::{Files, Reserve, free_huge_pages};
+use crate::reserve::{Files, Reserve, free_huge_pages, returned};
 
 /// A new mount of hugetlbfs, which is unmounted when this is dropped.
 struct Mount(tempfile::TempDir);
@@ -92,8 +92,8 @@ fn a_pool_in_hugetlbfs_is_shared_and_outlives_its_processes() {
     assert_eq!(unsafe { again.ptr_of(frame).unwrap().read_volatile() }, 77);
     free(&again, (frame, Order::PAGE));
     assert_eq!(again.verify().unwrap().allocated, PageCount::ZERO);
-    drop((again, place));
-    assert_eq!(free_huge_pages(), before, "the file is removed");
+    drop((again, place)); // the file is removed
+    returned(before);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_pool_in_hugetlbfs_needs_its_reserve() {
     let refused = builder(before * 4).shared(&place.0).build().unwrap_err().to_string();
     assert!(refused.contains("for node 0") && refused.contains("nr_hugepages"), "{refused}");
     assert!(!Path::new(&place.0).exists());
-    assert_eq!(free_huge_pages(), before);
+    returned(before);
     // What is there is no pool.
     fs::File::create(&place.0).unwrap().set_len(2 << 20).unwrap();
     assert!(matches!(Pool::join(&place.0), Err(PoolError::Shared(SharedError::Corrupt(_)))));
@@ -131,7 +131,7 @@ fn a_descriptor_has_huge_pages_or_a_warning() {
     let (frame, order) = page(&joined);
     free(&pool, (frame, order));
     drop((pool, joined));
-    assert_eq!(free_huge_pages(), before);
+    returned(before);
 
     reserve.lower().unwrap();
     if free_huge_pages() < 17 {
