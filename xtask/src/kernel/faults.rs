@@ -7,12 +7,9 @@
 use std::path::Path;
 
 use super::run::{self, Ended};
-use super::{MACHINES, build, machine};
+use super::{MACHINES, SHORT_SECONDS, build, machine};
 use crate::planted::{KERNEL_MUTANTS, Mutant, copy_with, mutants};
 use crate::steps::{Outcome, Step, target_folder};
-
-/// Seconds of the race with a fault. Most faults are detected in the first second.
-const SECONDS: u64 = 30;
 
 /// Returns a step for each fault, or for the named faults only.
 ///
@@ -45,7 +42,7 @@ fn judge(root: &Path, fault: &Mutant) -> Result<Outcome, String> {
     copy_with(root, &copy, fault)?;
     let program = build(&copy, &folder.join("build"))?;
     let [.., largest] = &MACHINES;
-    let seen = run::run(&program, largest, SECONDS, &folder.join(format!("{}.log", fault.name())))?;
+    let seen = run::run(&program, largest, SHORT_SECONDS, &folder.join(format!("{}.log", fault.name())))?;
     Ok(match seen.ended {
         Ended::Caught(why) => {
             println!("caught: {why}");
