@@ -10,10 +10,11 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use zonal::rules::stat_threshold::{CounterRules, TotalsRule};
-use zonal::units::PageCount;
+use zonal::units::{CpuId, PageCount};
 use zonal_lab::experiment::results::{CaseValue, Results};
 use zonal_lab::experiment::{CaseFilter, Options, Plan, Run, Source, built_in, load, run};
 use zonal_lab::workload::Workload;
+use zonal_machine::MachineModel;
 
 use super::super::measure::{Better, Table};
 use super::super::{Sizes, stops};
@@ -26,6 +27,8 @@ const BASIS: &str = "fixed32";
 const COLUMN: &str = "cpus";
 /// Memory per node in bytes: the smallest amount with the same scaled threshold as the real machine, 125.
 const NODE_BYTES: u64 = 2 << 30;
+/// Memory of a node without processes, in bytes. Nothing is allocated there.
+const IDLE_NODE_BYTES: u64 = 16 << 20;
 /// Host memory for concurrent simulations, in bytes. A single simulation may use more.
 const HOST_BYTES: u64 = 2 << 30;
 
@@ -69,13 +72,16 @@ fn of_rule(run: &Run, rule: super::Rule, totals: TotalsRule, sizes: &Sizes) -> R
     let (name, threshold, fold) = rule;
     run.config.counters = CounterRules { totals, ..counters(threshold, fold) };
     run.variant = variant(name, totals);
-    let page_bytes = run.model.page_bytes;
-    for zone in &mut Arc::make_mut(&mut run.model).zones {
-        zone.managed = zone.managed.min(PageCount::new(NODE_BYTES / u64::from(page_bytes)));
+    let Workload::FirstTouch(program) = &mut run.workload else { return run };
+    let MachineModel { nodes, zones, page_bytes, .. } = Arc::make_mut(&mut run.model);
+    program.gib_each = f64::from(sizes.simulated_pages) * f64::from(*page_bytes) / f64::from(1 << 30);
+    // Processes are on the CPUs with the lowest IDs.
+    let has_process = |cpu: &CpuId| cpu.index() < program.cpus;
+    for zone in zones {
+        let is_used = nodes.iter().any(|node| node.id == zone.node && node.cpus.iter().any(has_process));
+        let bytes = if is_used { NODE_BYTES } else { IDLE_NODE_BYTES };
+        zone.managed = zone.managed.min(PageCount::new(bytes / u64::from(*page_bytes)));
         (zone.present, zone.spanned) = (zone.managed, zone.managed);
-    }
-    if let Workload::FirstTouch(program) = &mut run.workload {
-        program.gib_each = f64::from(sizes.simulated_pages) * f64::from(page_bytes) / f64::from(1 << 30);
     }
     run
 }
