@@ -42,22 +42,27 @@ struct Program {
     pool: u64,
 }
 
+/// Counts of events. Older programs do not send those that may be missing.
 #[derive(Deserialize)]
 struct Events {
     probes: u64,
     marks: u64,
     wipes: u64,
+    early_clears: Option<u64>,
     node_reclaim_no_scan: u64,
     node_reclaim_full: u64,
     node_reclaim_some: u64,
     node_reclaim_success: u64,
     background_wakes: u64,
+    background_rounds: Option<u64>,
     background_reclaimed: u64,
     direct_stalls: u64,
     direct_reclaimed: u64,
     direct_ns: u64,
     retired: u64,
+    poison_found: Option<u64>,
     failures: u64,
+    bad_frames: Option<u64>,
     refills: u64,
     drains: u64,
     remote_drains: u64,
@@ -195,26 +200,35 @@ impl Snapshot {
 impl Events {
     fn totals(&self) -> Totals {
         let mut totals = Totals::default();
-        let kinds = [self.node_reclaim_full, self.node_reclaim_some, self.node_reclaim_success];
-        let attempts = kinds.into_iter().fold(self.node_reclaim_no_scan, u64::saturating_add);
+        let attempts = self.node_reclaim_some.saturating_add(self.node_reclaim_success);
+        let skipped = self.node_reclaim_no_scan.saturating_add(self.node_reclaim_full);
+        let retired = [self.bad_frames, self.poison_found].into_iter().flatten();
+        let retired = retired.fold(self.retired, u64::saturating_add);
         let values = [
-            (Counter::Refills, self.refills),
-            (Counter::Drains, self.drains),
-            (Counter::RemoteDrains, self.remote_drains),
-            (Counter::BackgroundWakes, self.background_wakes),
-            (Counter::BackgroundReclaimed, self.background_reclaimed),
-            (Counter::DirectStalls, self.direct_stalls),
-            (Counter::DirectReclaimed, self.direct_reclaimed),
-            (Counter::DirectNs, self.direct_ns),
-            (Counter::NodeReclaims, attempts),
-            (Counter::NodeReclaimSuccesses, self.node_reclaim_success),
-            (Counter::Failures, self.failures),
-            (Counter::Probes, self.probes),
-            (Counter::Marks, self.marks),
-            (Counter::Wipes, self.wipes),
-            (Counter::Retired, self.retired),
+            (Counter::Refills, Some(self.refills)),
+            (Counter::Drains, Some(self.drains)),
+            (Counter::RemoteDrains, Some(self.remote_drains)),
+            (Counter::BackgroundWakes, Some(self.background_wakes)),
+            (Counter::BackgroundRounds, self.background_rounds),
+            (Counter::BackgroundReclaimed, Some(self.background_reclaimed)),
+            (Counter::DirectStalls, Some(self.direct_stalls)),
+            (Counter::DirectReclaimed, Some(self.direct_reclaimed)),
+            (Counter::DirectNs, Some(self.direct_ns)),
+            (Counter::NodeReclaims, Some(attempts)),
+            (Counter::NodeReclaimSuccesses, Some(self.node_reclaim_success)),
+            (Counter::NodeReclaimsSkipped, Some(skipped)),
+            (Counter::Failures, Some(self.failures)),
+            (Counter::Probes, Some(self.probes)),
+            (Counter::Marks, Some(self.marks)),
+            (Counter::Wipes, Some(self.wipes)),
+            (Counter::EarlyClears, self.early_clears),
+            (Counter::Retired, Some(retired)),
+            (Counter::BadFrames, self.bad_frames),
+            (Counter::PoisonFound, self.poison_found),
         ];
-        values.into_iter().for_each(|(counter, value)| totals.set(counter, value));
+        for (counter, value) in values {
+            value.into_iter().for_each(|value| totals.set(counter, value));
+        }
         totals
     }
 }
@@ -334,6 +348,55 @@ mod tests {
             snapshot["pagesets"] = Value::Array(vec![pageset; PAGESETS_MAX + 1]);
         };
         assert!(wrong(many).contains("more than 1048576 pagesets"));
+    }
+
+    /// Returns the totals of a real pool's snapshot with events that a test sets.
+    fn totals(events: &Value) -> Totals {
+        let mut snapshot = snapshot();
+        snapshot["events"] = events.clone();
+        serde_json::from_value::<Snapshot>(snapshot).unwrap().events.totals()
+    }
+
+    #[test]
+    fn every_event_changes_what_is_shown() {
+        let mut events = snapshot()["events"].take();
+        let names: Vec<String> = events.as_object().unwrap().keys().cloned().collect();
+        names.iter().for_each(|name| events[name] = 0.into());
+        let before = totals(&events);
+        for name in &names {
+            events[name] = 1.into();
+            assert_ne!(totals(&events), before, "{name} is not shown");
+            events[name] = 0.into();
+        }
+    }
+
+    #[test]
+    fn totals_are_sums_of_what_they_name() {
+        let mut events = snapshot()["events"].take();
+        let values = [
+            ("retired", 1),
+            ("bad_frames", 10),
+            ("poison_found", 100),
+            ("node_reclaim_no_scan", 1),
+            ("node_reclaim_full", 10),
+            ("node_reclaim_some", 100),
+            ("node_reclaim_success", 1000),
+        ];
+        values.iter().for_each(|&(name, value)| events[name] = value.into());
+        let found = totals(&events);
+        for (counter, value) in [
+            (Counter::Retired, 111),
+            (Counter::BadFrames, 10),
+            (Counter::NodeReclaims, 1100),
+            (Counter::NodeReclaimSuccesses, 1000),
+            (Counter::NodeReclaimsSkipped, 11),
+        ] {
+            assert_eq!(found.get(counter), Some(value), "{counter:?}");
+        }
+        let members = events.as_object_mut().unwrap();
+        members.retain(|name, _| name != "bad_frames" && name != "poison_found");
+        let found = totals(&events);
+        assert_eq!((found.get(Counter::Retired), found.get(Counter::BadFrames)), (Some(1), None));
     }
 
     #[test]

@@ -251,7 +251,7 @@ pub(super) fn counter_rows(reading: &Reading, sort: Sort) -> Vec<CounterRow> {
         let totals = [sum.hit, sum.miss, sum.foreign, sum.interleave_hit, sum.local, sum.other];
         let row = |(at, ((name, help), total)): (usize, ((&'static str, &'static str), u64))| CounterRow {
             name,
-            unit: "frames",
+            unit: "blocks",
             help,
             rate: locality_rates.get(at).copied().flatten(),
             total,
@@ -429,6 +429,7 @@ mod tests {
         let names = |sort| counter_rows(&reading, sort).iter().map(|row| row.name).collect::<Vec<_>>();
         assert_eq!(names(Sort::BY_NAME)[..3], ["hit", "miss", "foreign"]);
         assert_eq!(names(Sort::by(counter::RATE))[..2], ["hit", "refills"]);
+        assert_eq!(counter_rows(&reading, Sort::BY_NAME)[0].unit, "blocks");
         let mut reversed = names(Sort { column: counter::NAME, direction: Direction::Descending });
         reversed.reverse();
         assert_eq!(reversed, names(Sort::BY_NAME));

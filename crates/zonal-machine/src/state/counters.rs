@@ -45,12 +45,14 @@ counters! {
     Drains "drains" "batches" "Batches moved from pagesets to zones.",
     RemoteDrains "remote_drains" "batches" "Batches drained from pagesets of other CPUs.",
     BackgroundWakes "background_wakes" "events" "Requests to start background reclaim.",
+    BackgroundRounds "background_rounds" "events" "Rounds of background reclaim.",
     BackgroundReclaimed "background_reclaimed" "frames" "Frames freed by background reclaim.",
-    DirectStalls "direct_stalls" "events" "Requests that had to reclaim memory themselves.",
+    DirectStalls "direct_stalls" "events" "Rounds of direct reclaim, in which a request reclaims memory itself.",
     DirectReclaimed "direct_reclaimed" "frames" "Frames freed by direct reclaim.",
     DirectNs "direct_ns" "nanoseconds" "Time that requests spent in direct reclaim.",
     NodeReclaims "node_reclaims" "events" "Attempts to reclaim memory of a node before another node was tried.",
     NodeReclaimSuccesses "node_reclaim_successes" "events" "Attempts at node reclaim that freed enough.",
+    NodeReclaimsSkipped "node_reclaims_skipped" "events" "Node reclaims not tried: not allowed, under way already, or too little to free.",
     CompactStalls "compact_stalls" "events" "Requests that had to compact memory themselves.",
     CompactFailures "compact_failures" "events" "Requests for which compaction did not help.",
     Failures "failures" "events" "Requests that were refused.",
@@ -58,7 +60,10 @@ counters! {
     Probes "zonelist_probes" "events" "Zones that requests examined.",
     Marks "zonelist_marks" "events" "Zones that were marked full in zonelist caches.",
     Wipes "zonelist_wipes" "events" "Times that zonelist caches were cleared.",
-    Retired "retired" "frames" "Bad frames taken out of use.",
+    EarlyClears "zonelist_early_clears" "events" "Zones unmarked early, because frees lifted them above a watermark.",
+    Retired "retired" "frames" "Bad frames taken out of use, including bad_frames and poison_found.",
+    BadFrames "bad_frames" "frames" "Frames taken out of use at the program's request.",
+    PoisonFound "poison_found" "frames" "Frames taken out of use because of changed poison.",
 }
 
 /// The value of each counter, or `None` if the source does not have it.
