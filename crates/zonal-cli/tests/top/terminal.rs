@@ -57,7 +57,7 @@ fn sizes_change_while_it_runs() {
     terminal.shows("NODE ZONE");
     terminal.until("the second reading", |screen| screen.contains("/s  "));
     terminal.resize(40, 10);
-    terminal.shows("40 x 10; ");
+    terminal.hides("2 Pagesets");
     terminal.resize(20, 5);
     terminal.shows("32 x 7 is the least");
     terminal.resize(1, 1);

@@ -105,10 +105,21 @@ pub struct Drawn {
     pub(super) columns: usize,
     /// Columns by which the table can be sorted, in the order of keys.
     pub(super) sortable: Vec<usize>,
-    /// Size at which nothing is left out.
+    /// Size at which all rows and columns are visible, and the most important charts.
     pub(super) needs: (u16, u16),
+    /// Parts of which some are not visible: how many are visible, how many there are, and what they are.
+    pub(super) cut: Vec<(usize, usize, &'static str)>,
     /// The largest scroll position of the help.
     pub(super) help_end: usize,
+}
+
+impl Drawn {
+    /// Takes how many of some parts are visible.
+    pub(super) fn shows(&mut self, visible: usize, all: usize, name: &'static str) {
+        if visible < all {
+            self.cut.push((visible, all, name));
+        }
+    }
 }
 
 /// The state of the screen.

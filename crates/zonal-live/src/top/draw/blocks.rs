@@ -4,7 +4,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 
-use super::paint::{Align, bar, line, text};
+use super::paint::{Align, bar, line, lines, text};
 use super::table::{Column, Table};
 use crate::top::app::{App, Drawn};
 use crate::top::rows::{BlockRow, block, block_rows, large_order};
@@ -21,12 +21,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     let sample = &*app.shown.sample;
     let rows = block_rows(sample, app.types, app.blocks.sort);
     let orders = rows.iter().map(|row| row.blocks.len()).max().unwrap_or(0).min(ORDERS_MAX);
-    let visible = usize::from(area.width.saturating_sub(BEFORE) / (COUNT + 1)).max(1).min(orders);
+    let visible = usize::from((area.width + 1).saturating_sub(BEFORE) / (COUNT + 1)).max(1).min(orders);
     let first = app.first_order.min(orders - visible);
     let detail = u16::from(area.height > 4);
     let top = Rect { height: area.height - detail, ..area };
     let table = Table {
         columns: table_columns(first..first + visible, sample.page_bytes),
+        hidden: orders - visible,
         rows: rows.len(),
         state: &app.blocks,
         colours: app.colours,
@@ -36,8 +37,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     });
     drawn.sortable = (0..block::ORDERS + orders).collect();
     (drawn.columns, drawn.first_column) = (orders - visible + 1, first);
-    drawn.needs =
-        (BEFORE + orders as u16 * (COUNT + 1) - 1, drawn.needs.1.max(rows.len().min(24) as u16 + 2));
+    let width = BEFORE + orders as u16 * (COUNT + 1) - 1;
+    drawn.needs = (drawn.needs.0.max(width), drawn.needs.1.max(lines(rows.len()) + 2));
     if detail == 1 {
         let note = note(app, first, visible, orders);
         text(buffer, line(area, area.height - 1), Align::Left, &note, app.colours.dim());

@@ -4,7 +4,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 
-use super::paint::{Align, Extreme, chart, columns, line, parts, text};
+use super::paint::{Align, Extreme, chart, columns, line, lines, parts, text};
 use super::table::{Column, Table};
 use crate::top::app::{App, Drawn};
 use crate::top::rows::{CounterRow, counter, counter_rows};
@@ -15,12 +15,17 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     let rows = counter_rows(&app.shown, app.counters.sort);
     let detail = u16::from(area.height > 4);
     let top = Rect { height: area.height - detail, ..area };
-    let table =
-        Table { columns: table_columns(), rows: rows.len(), state: &app.counters, colours: app.colours };
+    let table = Table {
+        columns: table_columns(),
+        hidden: 0,
+        rows: rows.len(),
+        state: &app.counters,
+        colours: app.colours,
+    };
     table.draw(buffer, top, drawn, |buffer, row, column, place| {
         cell(buffer, place, app, &rows[row], column);
     });
-    drawn.needs.1 = drawn.needs.1.max(rows.len() as u16 + 2);
+    drawn.needs.1 = drawn.needs.1.max(lines(rows.len()) + 2);
     let selected = rows.get(app.counters.selected.min(rows.len().saturating_sub(1)));
     if let (1, Some(row)) = (detail, selected) {
         let shown = [(row.name, app.colours.key()), ("  ", Style::new()), (row.help, Style::new())];

@@ -7,7 +7,7 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use zonal_machine::ids;
 
-use super::paint::{Align, line, parts, text, wrap};
+use super::paint::{Align, line, lines, parts, text, wrap};
 use super::table::visible;
 use crate::top::app::{App, Drawn, Target};
 use crate::top::heat::{Cell, Grid, Metric};
@@ -85,8 +85,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     }
     let detail = Rect { y: area.y + area.height - below, height: below, ..area };
     view.detail(buffer, detail);
-    let all = NAME + SUM + u16::try_from(view.grid.cpus.len()).unwrap_or(u16::MAX).min(400);
-    drawn.needs = (drawn.needs.0.max(all), drawn.needs.1.max(rows.min(64) as u16 + 4));
+    drawn.shows(usize::from(cells.height).min(rows - view.first_row), rows, "rows");
+    drawn.shows(columns, view.grid.columns, "CPUs");
+    let all = NAME + SUM + view.grid.cpus.len().min(60_000) as u16;
+    drawn.needs = (drawn.needs.0.max(all), drawn.needs.1.max(lines(rows) + 4));
 }
 
 impl View<'_> {

@@ -104,25 +104,32 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, row: &MemoryRow) 
         let y = area.y + 1 + at * lane_height;
         (0..across).map(move |at| Rect { x: area.x + at * (width + 2), y, width, height: lane_height })
     });
-    times(buffer, area, app);
     if let Some(place) = places.next() {
         // The first chart takes a whole line if one place would be empty.
         let is_whole = across == 2 && lanes % 2 == 1 && places.next().is_some();
         free(buffer, if is_whole { Rect { width: area.width, ..place } } else { place }, app, row);
     }
+    let mut visible = 1;
     for ((name, series, peak), place) in rates.into_iter().zip(places) {
         rate(buffer, place, app, name, series, peak);
+        visible += 1;
     }
+    times(buffer, area, app, (visible, lanes));
     if has_quiet {
         let shown = format!("none: {}", quiet.join(", "));
         text(buffer, line(area, 1 + down * lane_height), Align::Left, &shown, app.colours.dim());
     }
 }
 
-/// Draws the time that the charts cover, and of which nodes they are.
-fn times(buffer: &mut Buffer, area: Rect, app: &App) {
+/// Draws the time that the charts cover, how many there are, and of which nodes they are.
+fn times(buffer: &mut Buffer, area: Rect, app: &App, (visible, all): (u16, u16)) {
     let last = app.shown.history.last().map_or(0, |moment| moment.unix_ms);
-    let title = format!("Last 60 s until {}", app.clock(last));
+    let until = format!("Last 60 s until {}", app.clock(last));
+    let title = match visible < all {
+        true if area.width < 48 => format!("Last 60 s; {visible} of {all} charts"),
+        true => format!("{until}; {visible} of {all} charts"),
+        false => until,
+    };
     let of = match app.nodes.as_slice() {
         [] => String::new(),
         [node] => format!("; rates of node {node}"),

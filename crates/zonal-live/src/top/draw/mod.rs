@@ -1,7 +1,7 @@
 //! Renders the state of the screen: a title, the names of panes, problems, a pane, and a line of keys.
 //!
 //! Related files: each pane has a file here; `table.rs`, `lanes.rs` and `paint.rs` are their parts. A terminal that is
-//! too small for everything drops columns and charts, and the last line says how large it must be.
+//! too small for everything drops columns, rows and charts; the last line says how many, and how large it must be.
 
 mod blocks;
 mod counters;
@@ -30,7 +30,7 @@ const PROBLEM_LINES: usize = 3;
 /// Renders the state to an empty buffer, and returns what is where.
 pub fn draw(buffer: &mut Buffer, app: &App) -> Drawn {
     let area = buffer.area;
-    let mut drawn = Drawn { needs: (80, 10), ..Drawn::default() };
+    let mut drawn = Drawn { needs: (80, 7), ..Drawn::default() };
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         too_small(buffer, area);
         return drawn;
@@ -48,7 +48,7 @@ pub fn draw(buffer: &mut Buffer, app: &App) -> Drawn {
             (_, Pane::Blocks) => blocks::draw(buffer, body, app, &mut drawn),
         }
     }
-    drawn.needs.1 += top;
+    drawn.needs.1 += top + 1;
     footer(buffer, line(area, area.height - 1), app, &mut drawn);
     drawn
 }
@@ -146,15 +146,7 @@ fn footer(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn) {
         };
         return text(buffer, rest, Align::Left, note, style);
     }
-    let screen = buffer.area;
-    let is_all = screen.width >= drawn.needs.0 && screen.height >= drawn.needs.1;
-    let (width, height) = (drawn.needs.0.max(screen.width), drawn.needs.1.max(screen.height));
-    let sizes = format!("{} x {}; {width} x {height} shows everything", screen.width, screen.height);
-    let hint = match area.width {
-        _ if is_all => String::new(),
-        0..70 => sizes,
-        _ => format!("the terminal is {sizes}"),
-    };
+    let hint = what_is_cut(buffer.area, drawn);
     let right = Rect { width: area.width.min(units::width(&hint) as u16), ..area };
     let right = Rect { x: area.right() - right.width, ..right };
     text(buffer, right, Align::Right, &hint, colours.dim());
@@ -167,6 +159,23 @@ fn footer(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn) {
         rest = parts(buffer, rest, &[(key, colours.key()), (" ", Style::new()), (does, Style::new())]);
         rest = Rect { x: rest.x + 2, width: rest.width - 2, ..rest };
     }
+}
+
+/// Returns how many rows and columns are visible if not all are, and the size that shows more, as far as they fit.
+fn what_is_cut(screen: Rect, drawn: &Drawn) -> String {
+    let part = |between: &str| {
+        let part = |(visible, all, name): &(usize, usize, &str)| format!("{visible}{between}{all} {name}");
+        drawn.cut.iter().map(part).collect::<Vec<_>>().join(", ")
+    };
+    let (width, height) = (drawn.needs.0.max(screen.width), drawn.needs.1.max(screen.height));
+    let larger = match drawn.cut.is_empty() {
+        _ if (width, height) == (screen.width, screen.height) => String::new(),
+        true => format!("{width} x {height} shows more"),
+        false => format!("; {width} x {height} shows all"),
+    };
+    let texts = [part(" of ") + &larger, part(" of "), part("/")];
+    let fits = |text: &&String| units::width(text) <= screen.width.into();
+    texts.iter().find(fits).unwrap_or(&texts[2]).clone()
 }
 
 /// Returns the keys that the last line lists, the most useful first.

@@ -5,7 +5,7 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 
 use super::lanes;
-use super::paint::{Align, Extreme, bar, chart, columns, line, parts, text};
+use super::paint::{Align, Extreme, bar, chart, columns, line, lines, parts, text};
 use super::table::{Column, Table};
 use crate::sample::{Owner, Pressure};
 use crate::top::app::{App, Drawn};
@@ -14,37 +14,48 @@ use crate::top::theme::{self, Colours};
 use crate::top::units;
 use crate::watch::Moment;
 
-/// The most lines with processes that share the pool.
+/// The most lines with processes that share the pool, unless there is space for everything.
 const OWNERS_MAX: usize = 8;
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn) {
     let rows = memory_rows(&app.shown, app.overview.sort);
-    let lines = rows.len().min(1000) as u16 + 1;
-    let area = owners(buffer, area, app, lines);
+    let lines = lines(rows.len()) + 1;
+    let below = owners(buffer, area, app, lines);
+    let area = Rect { height: area.height - below, ..area };
     let charts = lanes::height(area, lines);
     let top = Rect { height: area.height - charts, ..area };
-    let table =
-        Table { columns: table_columns(&rows), rows: rows.len(), state: &app.overview, colours: app.colours };
+    let table = Table {
+        columns: table_columns(&rows),
+        hidden: 0,
+        rows: rows.len(),
+        state: &app.overview,
+        colours: app.colours,
+    };
     table.draw(buffer, top, drawn, |buffer, row, column, place| {
         cell(buffer, place, app, &rows[row], column);
     });
-    drawn.needs.1 = drawn.needs.1.max(lines.min(20) + lanes::SUFFICIENT);
+    let owners = app.shown.sample.owners.len();
+    drawn.shows(below.into(), owners, "processes");
+    drawn.needs.1 = drawn.needs.1.max(lines + lanes::SUFFICIENT + owners as u16);
     let below = Rect { y: area.y + top.height, height: charts, ..area };
     if let Some(row) = rows.get(app.overview.selected.min(rows.len().saturating_sub(1))) {
         lanes::draw(buffer, below, app, row);
     }
 }
 
-/// Draws the processes that share the pool below everything else, if there is space; returns the area that is left.
-fn owners(buffer: &mut Buffer, area: Rect, app: &App, table_lines: u16) -> Rect {
+/// Draws the processes that share the pool below everything else, if there is space; returns how many.
+fn owners(buffer: &mut Buffer, area: Rect, app: &App, table_lines: u16) -> u16 {
     let (owners, page) = (&app.shown.sample.owners, app.shown.sample.page_bytes);
-    let space = area.height.saturating_sub(table_lines + 1).into();
-    let shown = owners.len().min(OWNERS_MAX).min(space);
-    let left = Rect { height: area.height - shown as u16, ..area };
+    let space = |others: u16| usize::from(area.height.saturating_sub(table_lines + others));
+    let shown = match owners.len() {
+        all if all <= space(lanes::SUFFICIENT) => all,
+        all => all.min(OWNERS_MAX).min(space(1)),
+    };
+    let first = area.height - shown as u16;
     let mut largest: Vec<&Owner> = owners.iter().collect();
     largest.sort_by_key(|owner| (std::cmp::Reverse(owner.held), owner.process));
     for (at, owner) in largest.into_iter().take(shown).enumerate() {
-        let place = line(area, left.height + at as u16);
+        let place = line(area, first + at as u16);
         let held = units::bytes(owner.held, page);
         let name = owner.name.as_deref().map(units::safe).unwrap_or_default();
         let state = if owner.is_alive { "" } else { "  has ended, blocks are kept" };
@@ -60,7 +71,7 @@ fn owners(buffer: &mut Buffer, area: Rect, app: &App, table_lines: u16) -> Rect 
         ];
         parts(buffer, place, &shown);
     }
-    left
+    shown as u16
 }
 
 fn table_columns(rows: &[MemoryRow]) -> Vec<Column> {

@@ -40,6 +40,11 @@ pub(super) fn parts(buffer: &mut Buffer, area: Rect, parts: &[(&str, Style)]) ->
     rest
 }
 
+/// Returns the lines of a table with some rows, without its head. No terminal has more than the largest number.
+pub(super) fn lines(rows: usize) -> u16 {
+    rows.min(60_000) as u16
+}
+
 /// Returns one line of an area.
 pub(super) fn line(area: Rect, at: u16) -> Rect {
     Rect { y: area.y + at, height: area.height.saturating_sub(at).min(1), ..area }

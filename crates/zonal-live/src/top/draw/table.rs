@@ -44,6 +44,8 @@ impl Column {
 /// A table to draw.
 pub(super) struct Table<'t> {
     pub(super) columns: Vec<Column>,
+    /// Columns that the caller left out.
+    pub(super) hidden: usize,
     pub(super) rows: usize,
     pub(super) state: &'t TableState,
     pub(super) colours: Colours,
@@ -61,6 +63,7 @@ impl Table<'_> {
         let needed: u16 = total(&self.columns, 1);
         drawn.needs.0 = drawn.needs.0.max(needed);
         drawn.sortable = self.columns.iter().map(|column| column.id).collect();
+        let all = self.columns.len() + self.hidden;
         while total(&self.columns, 0) > area.width {
             let Some(rank) = self.columns.iter().map(|column| column.rank).max().filter(|&rank| rank > 0)
             else {
@@ -84,6 +87,8 @@ impl Table<'_> {
             }
         }
         (drawn.rows, drawn.page, drawn.offset) = (self.rows, page, offset);
+        drawn.shows(page.min(self.rows - offset), self.rows, "rows");
+        drawn.shows(self.columns.len(), all, "columns");
     }
 
     fn head(&self, buffer: &mut Buffer, area: Rect, places: &[Rect], drawn: &mut Drawn) {
