@@ -1,6 +1,6 @@
 //! The thread that serves the clients of a published pool, one at a time.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -38,18 +38,19 @@ pub(super) fn serve(pool: &Pool, listener: &UnixListener, stopped: &UnixStream) 
 
 /// Whether the thread must end.
 fn must_end(stopped: &UnixStream) -> bool {
-    poll([stopped.as_raw_fd()], 0).is_ok_and(|[ends]| ends)
+    poll([(stopped.as_raw_fd(), libc::POLLIN)], 0).is_ok_and(|[ends]| ends)
 }
 
 /// Waits for a client. Returns `false` when the thread must end.
 fn wait(listener: &UnixListener, stopped: &UnixStream) -> io::Result<bool> {
-    poll([listener.as_raw_fd(), stopped.as_raw_fd()], -1).map(|[_, ends]| !ends)
+    let descriptors = [listener.as_raw_fd(), stopped.as_raw_fd()];
+    poll(descriptors.map(|fd| (fd, libc::POLLIN)), -1).map(|[_, ends]| !ends)
 }
 
-/// Waits at most `milliseconds`, or without a limit if it is negative, until one of the open descriptors has input or an
-/// end. Returns which ones have.
-fn poll<const N: usize>(descriptors: [RawFd; N], milliseconds: c_int) -> io::Result<[bool; N]> {
-    let mut wanted = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+/// Waits at most `milliseconds`, or without a limit if it is negative, until one of the open descriptors has its event or
+/// an end. Returns which ones have.
+fn poll<const N: usize>(descriptors: [(RawFd, c_short); N], milliseconds: c_int) -> io::Result<[bool; N]> {
+    let mut wanted = descriptors.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     loop {
         // SAFETY: the call reads and writes the `N` elements.
         if unsafe { libc::poll(wanted.as_mut_ptr(), N as libc::nfds_t, milliseconds) } >= 0 {
@@ -69,25 +70,54 @@ fn converse(pool: &Pool, mut client: UnixStream, stopped: &UnixStream) -> io::Re
     client.shutdown(Shutdown::Both).and(served)
 }
 
+/// Waits until the client has sent something or can accept more, as `event` says.
+///
+/// # Errors
+/// `ConnectionAborted` when the thread must end, and `TimedOut` after `until`.
+fn wait_for(client: &UnixStream, event: c_short, stopped: &UnixStream, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    let milliseconds = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX).max(1);
+    let descriptors = [(client.as_raw_fd(), event), (stopped.as_raw_fd(), libc::POLLIN)];
+    match poll(descriptors, milliseconds)? {
+        [_, true] => Err(ErrorKind::ConnectionAborted.into()),
+        // The caller tries again, and comes back if the time is over.
+        _ => Ok(()),
+    }
+}
+
 fn serve_client(pool: &Pool, client: &mut UnixStream, stopped: &UnixStream) -> io::Result<()> {
-    client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let (answer, has_file) = match read_request(client)? {
+    client.set_nonblocking(true)?;
+    let (answer, has_file) = match read_request(client, stopped)? {
         Some(request) => match pool.at_work(|| must_end(stopped), || answer(pool, &request)) {
             Some(answer) => answer,
             None => return Ok(()),
         },
         None => (refusal("the request is longer than 4096 bytes"), false),
     };
-    let (mut rest, until) = (answer.as_bytes(), Instant::now() + PATIENCE_IN_TOTAL);
+    let mut rest = answer.as_bytes();
     if let Some(file) = pool.shared_file().filter(|_| has_file) {
         rest = &rest[pool_socket::send(client, rest, file)?..];
     }
-    while !rest.is_empty() && Instant::now() < until {
+    write_answer(client, rest, stopped)
+}
+
+fn write_answer(client: &mut UnixStream, mut rest: &[u8], stopped: &UnixStream) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE_IN_TOTAL;
+    let mut until_part = until.min(Instant::now() + PATIENCE);
+    while !rest.is_empty() {
         match client.write(rest) {
             Ok(0) => break,
-            Ok(written) => rest = &rest[written..],
+            Ok(written) => {
+                rest = &rest[written..];
+                until_part = until.min(Instant::now() + PATIENCE);
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait_for(client, libc::POLLOUT, stopped, until_part)?;
+            }
             Err(error) => return Err(error),
         }
     }
@@ -95,19 +125,15 @@ fn serve_client(pool: &Pool, client: &mut UnixStream, stopped: &UnixStream) -> i
 }
 
 /// Reads a line. Returns `None` if it is too long.
-fn read_request(client: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
+fn read_request(client: &mut UnixStream, stopped: &UnixStream) -> io::Result<Option<Vec<u8>>> {
     let until = Instant::now() + PATIENCE;
     let mut request = vec![0; REQUEST_BYTES_MAX];
     let mut length = 0;
     while length < request.len() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        client.set_read_timeout(Some(left))?;
+        wait_for(client, libc::POLLIN, stopped, until)?;
         let part = match client.read(&mut request[length..]) {
             Ok(part) => part,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => continue,
             Err(error) => return Err(error),
         };
         let end = request[length..length + part].iter().position(|&byte| byte == b'\n');
@@ -136,5 +162,18 @@ mod tests {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("not JSON"), "{answer}");
+    }
+
+    /// One client sends nothing, and one reads nothing.
+    #[test]
+    fn the_end_does_not_wait_for_clients() {
+        let pool = Pool::builder().size(16 << 20).build().unwrap();
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let (_client, mut served) = UnixStream::pair().unwrap();
+        stop.shutdown(Shutdown::Both).unwrap();
+        let silent = serve_client(&pool, &mut served, &stopped).unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::ConnectionAborted);
+        let deaf = write_answer(&mut served, &vec![0; 64 << 20], &stopped).unwrap_err();
+        assert_eq!(deaf.kind(), ErrorKind::ConnectionAborted);
     }
 }
