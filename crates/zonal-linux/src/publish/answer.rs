@@ -10,6 +10,8 @@
 //! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. A zone has `free_blocks`, a list with
 //! the number of free blocks for each order up to the pool's largest. Counts of memory are in frames.
 
+use std::fmt::{Display, Write};
+
 use serde_json::{Map, Value, json};
 use zonal::platform::pressure::StallShares;
 use zonal::settings::{Access, Setting};
@@ -30,21 +32,18 @@ const JOIN: &str = "join";
 /// Returns the answer to a request, as a line, and whether the pool's file comes with it.
 pub(super) fn answer(pool: &Pool, request: &[u8]) -> (String, bool) {
     match result(pool, request) {
-        Ok((name, value)) => (line(json!({ "zonal": PROTOCOL_VERSION, name: value })), name == JOIN),
+        Ok((name, text)) => (format!("{{\"zonal\":{PROTOCOL_VERSION},\"{name}\":{text}}}\n"), name == JOIN),
         Err(why) => (refusal(&why), false),
     }
 }
 
 /// Returns an answer that contains only an error.
 pub(super) fn refusal(why: &str) -> String {
-    line(json!({ "zonal": PROTOCOL_VERSION, "error": why }))
+    json!({ "zonal": PROTOCOL_VERSION, "error": why }).to_string() + "\n"
 }
 
-fn line(answer: Value) -> String {
-    answer.to_string() + "\n"
-}
-
-fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, Value), String> {
+/// Returns the name of the request, and what its answer has under this name, as JSON.
+fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, String), String> {
     let request: Value =
         serde_json::from_slice(request).map_err(|error| format!("the request is not JSON: {error}"))?;
     if request["zonal"] != PROTOCOL_VERSION {
@@ -53,21 +52,24 @@ fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, Value), String> 
             "the version of the request is {version}; this program knows {PROTOCOL_VERSION}"
         ));
     }
-    match request["request"].as_str() {
-        Some("settings") => Ok(("settings", settings(pool))),
+    let (name, value) = match request["request"].as_str() {
+        Some("settings") => ("settings", settings(pool)),
         Some(JOIN) => match pool.shared_file() {
-            Some(_) => Ok((JOIN, json!({}))),
-            None => Err(SharedError::NotShared.to_string()),
+            Some(_) => (JOIN, json!({})),
+            None => return Err(SharedError::NotShared.to_string()),
         },
-        Some("set") => set(pool, &request).map(|value| ("set", value)),
-        Some("snapshot") => Ok(("snapshot", snapshot(pool))),
-        Some("explain") => explain(pool, &request).map(|value| ("explain", with_program(pool, value))),
-        Some("recent") => Ok(("recent", with_program(pool, recent(pool)))),
-        _ => Err(format!(
-            "{} is not a request; requests are settings, set, snapshot, explain, recent and join",
-            request["request"]
-        )),
-    }
+        Some("set") => ("set", set(pool, &request)?),
+        Some("snapshot") => return Ok(("snapshot", snapshot(pool))),
+        Some("explain") => ("explain", with_program(pool, explain(pool, &request)?)),
+        Some("recent") => ("recent", with_program(pool, recent(pool))),
+        _ => {
+            return Err(format!(
+                "{} is not a request; requests are settings, set, snapshot, explain, recent and join",
+                request["request"]
+            ));
+        }
+    };
+    Ok((name, value.to_string()))
 }
 
 /// Returns the settings table with the pool's values.
@@ -125,12 +127,46 @@ fn with_program(pool: &Pool, mut answer: Value) -> Value {
     answer
 }
 
-/// Returns the state of the pool; counts are in frames.
-pub(super) fn snapshot(pool: &Pool) -> Value {
-    let nodes = pool.nodes().map(|found| node(pool, &found));
+/// Returns the state of the pool as JSON; counts are in frames. Nodes, zones and pagesets become text one by one, because
+/// values of all of them would need many times the memory of the text.
+pub(super) fn snapshot(pool: &Pool) -> String {
+    let accounting = pool.accounting();
+    let mut text = json!({
+        "schema": "zonal.snapshot.v1",
+        "accounting": {
+            "managed": accounting.managed.get(),
+            "free": accounting.free.get(),
+            "in_pagesets": accounting.in_pagesets.get(),
+            "allocated": accounting.allocated.get(),
+        },
+        "settings": values(pool),
+        "program": program(pool),
+        "page_bytes": pool.page_bytes(),
+        "events": events(&pool.events()),
+        "owners": owners(pool),
+    })
+    .to_string();
+    add(&mut text, "nodes", ['[', ']'], pool.nodes().map(|found| node(pool, &found)));
+    add(&mut text, "zones", ['[', ']'], zones(pool));
+    add(&mut text, "pagesets", ['[', ']'], pagesets(pool));
+    text
+}
+
+/// Adds a member to the text of an object that has others: a list or an object with `parts` between two brackets.
+fn add(text: &mut String, name: &str, [open, close]: [char; 2], parts: impl Iterator<Item = impl Display>) {
+    text.pop(); // the end of the object
+    write!(text, ",\"{name}\":{open}").expect("texts take everything");
+    for (at, part) in parts.enumerate() {
+        let between = if at == 0 { "" } else { "," };
+        write!(text, "{between}{part}").expect("texts take everything");
+    }
+    text.extend([close, '}']);
+}
+
+fn zones(pool: &Pool) -> impl Iterator<Item = Value> {
     let has_order = |&order: &usize| pool.order_holding(pool.page_bytes() << order).is_some();
     let orders = (0..=usize::from(MAX_ORDER_LIMIT)).take_while(has_order).count();
-    let zones = pool.zones().map(|zone| {
+    pool.zones().map(move |zone| {
         json!({
             "id": zone.id.index(),
             "node": zone.node.get(),
@@ -160,8 +196,11 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
                 "other": zone.locality.other,
             },
         })
-    });
-    let pagesets = pool.pagesets().map(|pageset| {
+    })
+}
+
+fn pagesets(pool: &Pool) -> impl Iterator<Item = Value> {
+    pool.pagesets().map(|pageset| {
         json!({
             "zone": pageset.zone.index(),
             "cpu": pageset.cpu.get(),
@@ -172,24 +211,6 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
             "drains": pageset.drains,
             "remote_drains": pageset.remote_drains,
         })
-    });
-    let accounting = pool.accounting();
-    json!({
-        "schema": "zonal.snapshot.v1",
-        "accounting": {
-            "managed": accounting.managed.get(),
-            "free": accounting.free.get(),
-            "in_pagesets": accounting.in_pagesets.get(),
-            "allocated": accounting.allocated.get(),
-        },
-        "settings": values(pool),
-        "program": program(pool),
-        "page_bytes": pool.page_bytes(),
-        "events": events(&pool.events()),
-        "nodes": nodes.collect::<Vec<_>>(),
-        "zones": zones.collect::<Vec<_>>(),
-        "pagesets": pagesets.collect::<Vec<_>>(),
-        "owners": owners(pool),
     })
 }
 
@@ -207,23 +228,21 @@ fn owners(pool: &Pool) -> Value {
     pool.owners().into_iter().map(owner).collect()
 }
 
-fn node(pool: &Pool, node: &NodeSnapshot) -> Value {
-    let order = pool.fallback_order(node.id);
-    json!({
+fn node(pool: &Pool, node: &NodeSnapshot) -> String {
+    let mut text = json!({
         "id": node.id.get(),
         "allocated": { "user": node.allocated[0].get(), "cache": node.allocated[1].get(), "kernel": node.allocated[2].get() },
         "reclaimed": { "background": node.reclaimed[0].get(), "direct": node.reclaimed[1].get(), "node": node.reclaimed[2].get() },
-        "distances": distances(pool, node.id),
-        "fallback_order": order.into_iter().map(NodeId::get).collect::<Vec<_>>(),
         "stalled": pool.stall_shares(node.id).map(stalled),
     })
-}
-
-fn distances(pool: &Pool, from: NodeId) -> Map<String, Value> {
+    .to_string();
     let nodes = pool.topology().nodes();
-    let row = nodes.iter().find(|node| node.id == from).map(|node| &node.distances);
+    let row = nodes.iter().find(|other| other.id == node.id).map(|node| &node.distances);
     let columns = nodes.iter().zip(row.into_iter().flatten());
-    columns.map(|(to, &distance)| (to.id.to_string(), distance.into())).collect()
+    let distances = columns.map(|(to, distance)| format!("\"{}\":{distance}", to.id));
+    add(&mut text, "distances", ['{', '}'], distances);
+    add(&mut text, "fallback_order", ['[', ']'], pool.fallback_order(node.id).into_iter().map(NodeId::get));
+    text
 }
 
 fn stalled(shares: StallShares) -> Value {

@@ -105,7 +105,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn snapshot_json(&self) -> String {
-        answer::snapshot(self).to_string()
+        answer::snapshot(self)
     }
 }
 
