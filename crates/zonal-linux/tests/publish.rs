@@ -190,7 +190,7 @@ fn bad_requests_are_answered_with_what_is_wrong() {
             "\"stop\" is not a request; requests are settings, set, snapshot, explain, recent and join",
         ),
         (b"{\"zonal\": 1, \"request\": \"set\", \"name\": 3}\n".to_vec(), "`name` is 3; it must be a text"),
-        (vec![b'['; 4096], "longer than 4096 bytes"),
+        (vec![b'['; 16 << 10], "longer than 16384 bytes"),
         (vec![0xff, b'\n'], "not JSON"),
     ] {
         let answer = ask_line(&path, &request);

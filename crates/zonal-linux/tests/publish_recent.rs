@@ -318,7 +318,10 @@ fn bad_members_are_answered_with_what_is_right() {
     let (_directory, path) = place();
     let pool = pool();
     let _published = pool.publish(&path).unwrap();
+    let (all, weights) = ((0..1024).collect::<Vec<u16>>(), vec![255; 1024]);
+    let largest = json!({ "mode": "weighted", "nodes": all, "weights": weights });
     for (members, right) in [
+        (json!({ "cpuset": all, "policy": largest }), "`cpuset`: the pool has no node 2"),
         (json!({ "node": 7 }), "node 7 does not exist; the pool has nodes 0-1"),
         (json!({ "node": "0" }), "`node` is \"0\"; it must be the number of a node, from 0 to 1023"),
         (json!({ "node": 70_000 }), "from 0 to 1023"),

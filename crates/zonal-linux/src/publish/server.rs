@@ -14,8 +14,8 @@ use crate::memory::pool_socket;
 use crate::memory::shared_file::beyond_streams;
 use crate::pool::Pool;
 
-/// Maximum length of a request.
-const REQUEST_BYTES_MAX: usize = 4096;
+/// Maximum length of a request. Policies and cpusets with all node ids fit.
+const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time within which a client must send its request, and within which it must accept each part of the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time for the whole answer.
@@ -95,7 +95,7 @@ fn serve_client(pool: &Pool, client: &mut UnixStream, stopped: &UnixStream) -> i
             Some(answer) => answer,
             None => return Ok(()),
         },
-        None => (refusal("the request is longer than 4096 bytes"), false),
+        None => (refusal(&format!("the request is longer than {REQUEST_BYTES_MAX} bytes")), false),
     };
     let mut rest = answer.as_bytes();
     if let Some(file) = pool.shared_file().filter(|_| has_file) {
