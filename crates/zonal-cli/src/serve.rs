@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use zonal_live::serve::{DEFAULT_ADDRESS, Ended, MetricDetail, ServeOptions, Server, Token};
+use zonal_live::serve::{DEFAULT_ADDRESS, Ended, MetricDetail, PATIENCE, ServeOptions, Server, Token};
 use zonal_live::{PoolSource, Source, SystemSource, Watch};
 
 use crate::layout;
@@ -113,7 +113,8 @@ fn serve(args: &ServeArgs) -> Result<Ended, Failure> {
     let watch = Watch::start(source)?;
     let title = watch.title();
     let detail = if args.per_cpu_metrics { MetricDetail::Cpus } else { MetricDetail::Zones };
-    let options = ServeOptions { listen: args.listen, interval: args.interval, token, detail };
+    let (listen, interval) = (args.listen, args.interval);
+    let options = ServeOptions { listen, interval, patience: PATIENCE, token, detail };
     let server = Server::bind(watch, options)?;
     let url = server.url();
     let announce = || {

@@ -76,6 +76,7 @@ pub(crate) async fn serve<T>(
     let ended = tokio::select! {
         ended = end => ended,
         () = accept => unreachable!("the loop has no end"),
+        () = ticks.report_overdue() => unreachable!("the loop has no end"),
     };
     drop(listener);
     stop.send_replace(true);

@@ -40,6 +40,9 @@ pub const CLIENTS_MAX: usize = 64;
 /// Maximum number of one address's pages that are updated at the same time, so that the others have some, too.
 pub const CLIENTS_OF_ADDRESS_MAX: usize = 48;
 
+/// [`ServeOptions::patience`] of `zonal serve`. A page and `zonal top` thus report a silent source at the same time.
+pub const PATIENCE: Duration = Duration::from_millis(1500);
+
 /// Which series the metrics have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MetricDetail {
@@ -57,6 +60,8 @@ pub struct ServeOptions {
     pub listen: SocketAddr,
     /// Time between two readings of the source.
     pub interval: Duration,
+    /// Time beyond the interval after which a reading is overdue: the metrics and pages then say that the source is down.
+    pub patience: Duration,
     /// What clients must know. Without it, the address must be of the loopback interface.
     pub token: Option<Token>,
     /// Which series the metrics have.
@@ -139,7 +144,7 @@ impl Server {
     /// When the system lacks threads or memory.
     pub fn run_until<T>(self, stop: impl Future<Output = T>) -> Result<T, ServeError> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let ticks = ticker::start(self.watch, self.options.interval)?;
+        let ticks = ticker::start(self.watch, self.options.interval, self.options.patience)?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
             let guard = guard::Guard::new(self.options.token, self.address)?;

@@ -11,9 +11,6 @@ use super::page;
 use crate::sample::{Rates, Sample};
 use crate::watch::{Moment, Watch};
 
-/// Time without a reading after which the source counts as down.
-const PATIENCE: Duration = Duration::from_secs(15);
-
 /// The state after a reading.
 #[derive(Debug)]
 pub(crate) struct Tick {
@@ -26,13 +23,15 @@ pub(crate) struct Tick {
     pub(crate) title: String,
     /// Time between two readings.
     pub(crate) interval: Duration,
+    /// Time after a reading at which the next one is overdue.
+    patience: Duration,
     /// The newest sample.
     pub(crate) sample: Arc<Sample>,
     /// Its rates.
     pub(crate) rates: Option<Rates>,
     /// The last minute.
     pub(crate) history: Vec<Moment>,
-    /// Why the last reading failed. The sample is an older one then.
+    /// Why the last reading failed, or that it is overdue. The sample is an older one then.
     pub(crate) problem: Option<String>,
     /// Fragments that the server has rendered.
     pub(crate) renders: Arc<AtomicU64>,
@@ -55,31 +54,16 @@ struct Document<'a> {
 }
 
 impl Tick {
-    /// Copies the state of a watch after its first reading.
-    pub(crate) fn first(watch: &Watch, interval: Duration) -> Self {
-        Self::copy(watch, interval, 1, 0, Arc::default())
-    }
-
-    /// Copies the state of a watch after another reading.
-    pub(crate) fn next(&self, watch: &Watch) -> Self {
-        let failed_reads = self.failed_reads + u64::from(watch.problem().is_some());
-        Self::copy(watch, self.interval, self.reads + 1, failed_reads, Arc::clone(&self.renders))
-    }
-
-    fn copy(
-        watch: &Watch,
-        interval: Duration,
-        reads: u64,
-        failed_reads: u64,
-        renders: Arc<AtomicU64>,
-    ) -> Self {
+    /// Copies the state of a watch after its first reading. The next one is overdue after the interval and `patience`.
+    pub(crate) fn first(watch: &Watch, interval: Duration, patience: Duration) -> Self {
         Self {
             at: Instant::now(),
-            reads,
-            failed_reads,
-            renders,
+            reads: 1,
+            failed_reads: 0,
+            renders: Arc::default(),
             title: watch.title(),
             interval,
+            patience: interval + patience,
             sample: Arc::clone(watch.sample()),
             rates: watch.rates().cloned(),
             history: watch.history().iter().cloned().collect(),
@@ -91,9 +75,46 @@ impl Tick {
         }
     }
 
+    /// Copies the state of a watch after another reading.
+    pub(crate) fn next(&self, watch: &Watch) -> Self {
+        Self {
+            reads: self.reads + 1,
+            failed_reads: self.failed_reads + u64::from(watch.problem().is_some()),
+            renders: Arc::clone(&self.renders),
+            patience: self.patience,
+            ..Self::first(watch, self.interval, Duration::ZERO)
+        }
+    }
+
+    /// Copies this tick with the problem that the next reading is overdue.
+    pub(crate) fn overdue(&self) -> Self {
+        Self {
+            at: self.at,
+            reads: self.reads,
+            failed_reads: self.failed_reads,
+            renders: Arc::clone(&self.renders),
+            title: self.title.clone(),
+            interval: self.interval,
+            patience: self.patience,
+            sample: Arc::clone(&self.sample),
+            rates: None,
+            history: self.history.clone(),
+            problem: Some("the newest reading has not ended".to_owned()),
+            fragment: OnceLock::new(),
+            event: OnceLock::new(),
+            page: OnceLock::new(),
+            document: OnceLock::new(),
+        }
+    }
+
+    /// Returns the time until the next reading is overdue, or `None` if the tick has a problem already.
+    pub(crate) fn overdue_in(&self) -> Option<Duration> {
+        self.problem.is_none().then(|| self.patience.saturating_sub(self.at.elapsed()))
+    }
+
     /// Whether the last reading succeeded, and no reading is overdue.
     pub(crate) fn is_up(&self) -> bool {
-        self.problem.is_none() && self.at.elapsed() < PATIENCE.max(3 * self.interval)
+        self.overdue_in().is_some_and(|left| !left.is_zero())
     }
 
     /// Returns the part of the page that changes with each tick.

@@ -1,4 +1,5 @@
-//! The thread that reads the source: once per interval, whatever the number of clients.
+//! The thread that reads the source: once per interval, whatever the number of clients. A reading that does not end makes
+//! the newest tick one with a problem.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::watch::Watch;
 
 /// The newest tick. Its thread ends when this is dropped, after the reading in progress.
 pub(crate) struct Ticks {
-    newest: watch::Receiver<Arc<Tick>>,
+    newest: watch::Sender<Arc<Tick>>,
     /// Dropping it stops the thread.
     _stop: mpsc::Sender<()>,
 }
@@ -21,16 +22,39 @@ pub(crate) struct Ticks {
 impl Ticks {
     /// Returns the newest tick, which changes with each reading.
     pub(crate) fn newest(&self) -> watch::Receiver<Arc<Tick>> {
-        self.newest.clone()
+        self.newest.subscribe()
+    }
+
+    /// Replaces the newest tick by one with a problem whenever a reading is overdue; has no end.
+    pub(crate) async fn report_overdue(&self) {
+        let mut newest = self.newest.subscribe();
+        loop {
+            let left = newest.borrow_and_update().overdue_in();
+            let changed = newest.changed();
+            let in_time = match left {
+                Some(left) => tokio::time::timeout(left, changed).await.is_ok(),
+                None => changed.await.is_ok(),
+            };
+            if !in_time {
+                self.newest.send_if_modified(|tick| {
+                    let is_overdue = tick.overdue_in().is_some_and(|left| left.is_zero());
+                    if is_overdue {
+                        *tick = Arc::new(tick.overdue());
+                    }
+                    is_overdue
+                });
+            }
+        }
     }
 }
 
-/// Starts to read once per interval.
+/// Starts to read once per interval. A reading is overdue after the interval and `patience`.
 ///
 /// # Errors
 /// When the system has no thread.
-pub(crate) fn start(mut watch: Watch, interval: Duration) -> io::Result<Ticks> {
-    let (sender, newest) = watch::channel(Arc::new(Tick::first(&watch, interval)));
+pub(crate) fn start(mut watch: Watch, interval: Duration, patience: Duration) -> io::Result<Ticks> {
+    let newest = watch::Sender::new(Arc::new(Tick::first(&watch, interval, patience)));
+    let sender = newest.clone();
     let (stop, stopped) = mpsc::channel::<()>();
     let run = move || {
         let mut next = Instant::now() + interval;

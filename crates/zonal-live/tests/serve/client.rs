@@ -66,7 +66,8 @@ impl Drop for Running {
 
 pub(crate) fn options() -> ServeOptions {
     let listen = "127.0.0.1:0".parse().unwrap();
-    ServeOptions { listen, interval: Duration::from_millis(1), token: None, detail: MetricDetail::Zones }
+    let (interval, patience) = (Duration::from_millis(1), Duration::from_secs(3600));
+    ServeOptions { listen, interval, patience, token: None, detail: MetricDetail::Zones }
 }
 
 pub(crate) fn machine() -> Box<dyn Source> {

@@ -1,5 +1,8 @@
 //! Updates: one reading and one rendering per tick, failures, and the end of the server.
 
+use std::time::Duration;
+
+use zonal_live::serve::ServeOptions;
 use zonal_testing::eventually;
 
 use crate::client::{Running, Step, Updates, machine, options};
@@ -84,6 +87,25 @@ fn a_source_that_fails_is_shown_and_recovers() {
     assert!(server.get("/snapshot.json").json()["problem"].is_null());
 }
 
+/// The second reading waits for its step.
+#[test]
+fn a_reading_that_does_not_end_is_shown() {
+    let patience = Duration::from_millis(20);
+    let server = Running::of(machine(), ServeOptions { patience, ..options() });
+    eventually("the metrics say it", || metric(&server, "zonal_up") == 0.0);
+    let mut stream = server.updates();
+    assert_eq!(stream.next(), Some(1));
+    eventually("the page says it", || {
+        let page = server.get("/").body;
+        let since = "Old figures.</strong> No answer since <time datetime=\"2023-11-14T22:13:21Z\">";
+        page.contains(since) && page.contains("the newest reading has not ended")
+    });
+    assert!(server.get("/snapshot.json").json()["problem"].is_string());
+    server.permit(Step::Succeed);
+    while stream.next() != Some(2) {}
+    assert_eq!(server.get("/snapshot.json").json()["reads"], 2);
+}
+
 #[test]
 fn the_end_of_the_server_ends_streams() {
     let server = Running::of(machine(), options());
@@ -92,6 +114,6 @@ fn the_end_of_the_server_ends_streams() {
     let address = server.address;
     drop(server); // joins its thread
     assert_eq!(stream.next(), None);
-    let again = Running::of(machine(), zonal_live::serve::ServeOptions { listen: address, ..options() });
+    let again = Running::of(machine(), ServeOptions { listen: address, ..options() });
     assert_eq!(again.updates().next(), Some(1), "a server can start again at once on the same port");
 }

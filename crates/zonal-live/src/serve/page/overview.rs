@@ -24,7 +24,8 @@ pub(super) fn html(tick: &Tick) -> Markup {
         div #problem role="status" {
             @if let Some(problem) = &tick.problem {
                 p.banner {
-                    strong { "Old figures." } " " (printable(problem)) ". Trying again every "
+                    strong { "Old figures." } " No answer since " (time(tick)) ": " (printable(problem))
+                    ". Trying again every "
                     (figures::quantity(tick.interval.as_secs_f64(), "s")) "."
                 }
             }
