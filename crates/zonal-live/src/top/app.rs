@@ -267,6 +267,12 @@ impl App {
         self.base.nodes()
     }
 
+    /// Returns the nodes of the filter that the source no longer has.
+    pub(super) fn gone_nodes(&self) -> Vec<u64> {
+        let existing = self.all_nodes();
+        self.nodes.iter().copied().filter(|node| !existing.contains(node)).collect()
+    }
+
     /// Pauses the screen, or shows the newest reading again.
     pub(super) fn toggle_pause(&mut self) {
         self.is_paused = !self.is_paused;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind};
-use zonal_live::SimulatedSource;
 use zonal_live::top::{Action, Colours};
+use zonal_live::{Sample, SimulatedSource, Source, SourceError};
 
 use super::machine::Machine;
 use super::screen::Screen;
@@ -190,11 +190,11 @@ fn rows_scroll_by_lines_pages_and_to_the_ends() {
 #[test]
 fn titles_cannot_control_the_terminal() {
     struct Named;
-    impl zonal_live::Source for Named {
+    impl Source for Named {
         fn title(&self) -> String {
             "the pool at /run/\u{1b}]0;x\u{7}漢字\n".to_owned()
         }
-        fn read(&mut self) -> Result<zonal_live::Sample, zonal_live::SourceError> {
+        fn read(&mut self) -> Result<Sample, SourceError> {
             let mut sample = SimulatedSource::new(1, 1).read()?;
             sample.program = Some("a\u{1b}[2Jb\u{202e}".repeat(3));
             sample.zones[0].kind = "No\u{1b}[31mr漢".to_owned();
@@ -230,4 +230,42 @@ fn intervals_of_ten_seconds_are_not_overdue() {
     screen.app.is_at(Duration::from_secs(1000));
     screen.draw();
     assert!(screen.text().contains("no answer"));
+}
+
+/// A machine whose last node has gone after the first reading.
+struct Shrinking(Machine);
+
+impl Source for Shrinking {
+    fn title(&self) -> String {
+        self.0.title()
+    }
+
+    fn read(&mut self) -> Result<Sample, SourceError> {
+        let mut sample = self.0.read()?;
+        if self.0.tick > 1 {
+            sample.nodes.truncate(1);
+            sample.pagesets.retain(|pageset| pageset.zone < 3);
+            sample.zones.truncate(3);
+        }
+        Ok(sample)
+    }
+}
+
+#[test]
+fn nodes_of_the_filter_that_have_gone_are_named() {
+    let mut screen = Screen::new(Shrinking(Machine::new()), 1, (80, 24), Colours::On);
+    screen.keys("n1");
+    screen.key(KeyCode::Enter);
+    assert!(!screen.text().contains("does not exist"));
+    screen.tick();
+    for pane in ["1", "2", "3", "4"] {
+        screen.keys(pane);
+        let text = screen.text();
+        assert!(text.contains("node 1 does not exist any more; n chooses others"), "{text}");
+        assert!(!text.contains("This source"), "{text}");
+    }
+    screen.keys("n");
+    screen.key(KeyCode::Backspace);
+    screen.key(KeyCode::Enter);
+    assert!(!screen.text().contains("does not exist"));
 }

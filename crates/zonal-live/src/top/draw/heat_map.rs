@@ -41,7 +41,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     let space = area.width.saturating_sub(NAME + sums).max(1);
     let grid = Grid::new(&app.shown, app.heat.is_grouped.then_some(space.into()));
     if grid.columns == 0 {
-        return text(buffer, area, Align::Left, "This source reports no pagesets.", app.colours.dim());
+        let of = if app.nodes.is_empty() { "This source reports" } else { "The selected nodes have" };
+        return text(buffer, area, Align::Left, &format!("{of} no pagesets."), app.colours.dim());
     }
     let below = if area.height >= 9 { 2 } else { u16::from(area.height >= 5) };
     let cells = Rect {

@@ -116,9 +116,18 @@ fn banners(buffer: &mut Buffer, area: Rect, app: &App) -> u16 {
         }
         _ => None,
     };
+    let gone = match app.gone_nodes().as_slice() {
+        [] => None,
+        [node] => Some(format!("node {node} does not exist any more; n chooses others")),
+        nodes => Some(format!(
+            "nodes {} do not exist any more; n chooses others",
+            ids::format(nodes.iter().copied())
+        )),
+    };
+    let notice = app.colours.notice();
     let paused = app.is_paused.then(|| format!("paused at {since}; p continues"));
     let mut used = 0;
-    for (shown, style) in [(problem, app.colours.problem()), (paused, app.colours.notice())] {
+    for (shown, style) in [(problem, app.colours.problem()), (gone, notice), (paused, notice)] {
         let Some(shown) = shown else { continue };
         let columns = usize::from(area.width).saturating_sub(2);
         for part in wrap(&shown, columns).into_iter().take(PROBLEM_LINES) {
