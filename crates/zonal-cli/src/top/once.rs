@@ -20,7 +20,7 @@ pub(super) fn text(reading: &Reading, width: Width) -> String {
     };
     let over = match &reading.rates {
         Some(rates) => format!("rates over {:.1} s", rates.seconds),
-        None => "no rates: the source started anew between two readings".to_owned(),
+        None => "no rates: the source started anew, or its nodes, zones or CPUs changed".to_owned(),
     };
     let mut parts =
         vec![width.labelled("", &format!("{name}; {over}")), titled("Zones", &zones(reading), width)];
@@ -126,4 +126,17 @@ fn counters(reading: &Reading) -> Grid {
         ]);
     }
     grid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_rates_have_their_reasons() {
+        let text = text(&Reading::default(), Width::of_output());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = words.join(" ");
+        assert!(text.contains("the source started anew, or its nodes, zones or CPUs changed"), "{text}");
+    }
 }
