@@ -11,7 +11,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use zonal_testing::eventually;
 
 pub(crate) struct Terminal {
@@ -97,6 +97,13 @@ impl Terminal {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Ends raw mode, as a shell does when its program has stopped.
+    pub(crate) fn leaves_raw_mode(&self) {
+        let mut modes = tcgetattr(&self.slave).unwrap();
+        modes.local_modes |= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        tcsetattr(&self.slave, OptionalActions::Now, &modes).unwrap();
     }
 
     fn pid(&self) -> Pid {

@@ -100,6 +100,19 @@ fn a_stop_restores_the_terminal_until_it_continues() {
     assert_eq!(terminal.ends(), Some(0));
 }
 
+/// A shell has changed the terminal's modes meanwhile.
+#[test]
+fn a_stop_that_cannot_be_handled_is_repaired_when_it_continues() {
+    let mut terminal = top();
+    terminal.signal(Signal::STOP);
+    terminal.is_stopped();
+    terminal.leaves_raw_mode();
+    terminal.signal(Signal::CONT);
+    terminal.until("taken again", |_| terminal.is_taken() == [true; 4]);
+    terminal.keys("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
 #[test]
 fn colours_are_off_if_requested() {
     let colours = |value: &str| {

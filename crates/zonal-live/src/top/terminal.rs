@@ -81,8 +81,12 @@ impl Screen {
     }
 
     /// Takes the terminal again after other programs have used it, and forgets what it showed.
+    ///
+    /// After `SIGSTOP`, this process still counts as having the terminal, although a shell has changed its modes since, and
+    /// raw mode is not enabled twice. Therefore the terminal is returned first.
     pub(super) fn enter_again(&mut self) -> io::Result<()> {
         self.redraw();
+        self.leave()?;
         enter()
     }
 
