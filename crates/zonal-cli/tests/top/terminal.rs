@@ -76,7 +76,15 @@ fn ctrl_c_exits_with_130() {
 
 #[test]
 fn signals_restore_the_terminal() {
-    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130), (Signal::QUIT, 131)] {
+    for (signal, code) in [
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::INT, 130),
+        (Signal::QUIT, 131),
+        (Signal::USR1, 138),
+        (Signal::USR2, 140),
+        (Signal::ALARM, 142),
+    ] {
         let terminal = top();
         terminal.signal(signal);
         assert_eq!(terminal.ends(), Some(code), "{signal:?}");

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event};
 use jiff::tz::TimeZone;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP};
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
+};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 
@@ -185,7 +187,8 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 }
 
 fn listen_to_signals(to_loop: Sender<Message>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT])?;
+    let ending = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM];
+    let mut signals = Signals::new(ending.iter().chain(&[SIGTSTP, SIGCONT]))?;
     let listen = move || {
         let _ = signals.forever().try_for_each(|signal| to_loop.send(Message::Signal(signal)));
     };
