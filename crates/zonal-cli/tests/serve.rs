@@ -119,3 +119,14 @@ fn bad_input_exits_with_2_and_says_what_is_right() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn too_few_files_are_an_error_that_names_their_limit() {
+    let program = env!("CARGO_BIN_EXE_zonal");
+    let command = format!("ulimit -n 8; exec '{program}' serve --listen 127.0.0.1:0");
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("Too many open files") && errors.contains("ulimit -n"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}

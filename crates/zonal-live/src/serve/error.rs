@@ -72,6 +72,14 @@ pub enum ServeError {
         path = shown(.0)
     )]
     TokenText(PathBuf),
+    /// The process may not open enough files.
+    #[error("cannot serve: {needed} files more must be open, but {why}; `ulimit -n` changes their limit")]
+    Files {
+        /// Files that serving needs.
+        needed: usize,
+        /// The reason.
+        why: io::Error,
+    },
     /// The system lacks something.
     #[error("cannot serve: {0}")]
     System(#[from] io::Error),
@@ -91,6 +99,6 @@ impl ServeError {
     /// Whether the options were wrong, rather than that the work failed.
     #[must_use]
     pub fn is_bad_input(&self) -> bool {
-        !matches!(self, Self::System(_))
+        !matches!(self, Self::Files { .. } | Self::System(_))
     }
 }

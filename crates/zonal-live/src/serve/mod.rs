@@ -22,6 +22,7 @@ mod ticker;
 mod token;
 
 use std::future::Future;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub const CLIENTS_OF_ADDRESS_MAX: usize = 48;
 
 /// [`ServeOptions::patience`] of `zonal serve`. A page and `zonal top` thus report a silent source at the same time.
 pub const PATIENCE: Duration = Duration::from_millis(1500);
+/// Files that the process must be able to open: those of the runtime, which panics without them, and of some connections.
+const FILES: usize = 16;
 
 /// Which series the metrics have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -125,7 +128,7 @@ impl Server {
     /// Serves until the process receives `SIGINT` or `SIGTERM`. Calls `ready` when these end the server rather than the process.
     ///
     /// # Errors
-    /// When the system lacks threads or memory.
+    /// When the system lacks threads, memory or open files.
     pub fn run(self, ready: impl FnOnce()) -> Result<Ended, ServeError> {
         self.run_until(async {
             let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
@@ -141,8 +144,9 @@ impl Server {
     /// Serves until `stop` is ready, and returns its value.
     ///
     /// # Errors
-    /// When the system lacks threads or memory.
+    /// When the system lacks threads, memory or open files.
     pub fn run_until<T>(self, stop: impl Future<Output = T>) -> Result<T, ServeError> {
+        check_files(&self.listener)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let ticks = ticker::start(self.watch, self.options.interval, self.options.patience)?;
         runtime.block_on(async {
@@ -151,6 +155,12 @@ impl Server {
             Ok(connections::serve(listener, ticks, guard, self.options.detail, stop).await)
         })
     }
+}
+
+/// Checks that the process may open as many files as serving needs, by copies of the one that is open.
+fn check_files(open: &TcpListener) -> Result<(), ServeError> {
+    let copies: io::Result<Vec<TcpListener>> = (0..FILES).map(|_| open.try_clone()).collect();
+    copies.map(drop).map_err(|why| ServeError::Files { needed: FILES, why })
 }
 
 fn host_name() -> String {
