@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use zonal_linux::{
-    FrameRange, Frames, GrowError, PageCount, PageKind, Pool, PoolRequest, ReclaimRequest, Reclaimer,
-    ShrinkError,
+    FrameRange, Frames, GrowError, HugePages, PageCount, PageKind, Pool, PoolRequest, ReclaimRequest,
+    Reclaimer, ShrinkError,
 };
 
 const MIB: u64 = 1 << 20;
@@ -109,6 +109,31 @@ fn a_pool_full_of_cached_pages_shrinks_by_half() {
     cache.0.lock().unwrap().clear();
     pool.drain_pagesets();
     assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+/// Each of the first 80 parts keeps one page in use; the rest of these parts is free, and all other parts are cache.
+#[test]
+fn parts_with_a_page_in_use_do_not_keep_the_others_from_leaving() {
+    const PINNED: u64 = 80;
+    let pool = Pool::builder().size(256 * MIB).fake_nodes(1).huge_pages(HugePages::Never).build().unwrap();
+    let start = pool.ranges().next().unwrap().frames.start.get();
+    let pages: Vec<Frames> = std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+    let part = |page: &Frames| (page.first().get() - start) / 512;
+    let (mut pinned, cache) = (HashMap::new(), Arc::new(Cache::default()));
+    for page in pages {
+        if part(&page) < PINNED {
+            pinned.entry(part(&page)).or_insert(page);
+        } else {
+            cache.0.lock().unwrap().insert(page.first().get(), page);
+        }
+    }
+    let _registered = pool.register_reclaimer(&cache);
+    let parts = pinned.len() as u64; // the watermark `min` keeps the last frames free
+    assert!(parts > 64, "{parts}");
+    assert_eq!(pool.shrink(32 * MIB).unwrap(), 32 * MIB);
+    let error = pool.shrink(256 * MIB).unwrap_err();
+    let ShrinkError::InUse { done, in_use, .. } = &error else { panic!("{error}") };
+    assert_eq!((*done, in_use.len()), (256 * MIB - 32 * MIB - parts * 2 * MIB, 64));
 }
 
 #[test]

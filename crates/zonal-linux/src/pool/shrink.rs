@@ -18,15 +18,13 @@ use crate::topology::limits::available_bytes;
 /// Maximum number of parts in a pool, so that a search of all parts takes less than a second.
 const PARTS_MAX: u64 = 1 << 16;
 const PART_BYTES_MIN: u64 = 2 << 20;
-/// Number of parts in succession that could not be emptied, after which shrinking ends.
-const FAILURES_MAX: usize = 64;
 /// Maximum number of blocks that an error lists.
 const LISTED_MAX: usize = 64;
 
 /// Why a pool did not shrink as far as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum ShrinkError {
-    /// Too many frames are in use, in every part of the pool that was tried.
+    /// Too many frames are in use, in every part of the pool.
     #[error(
         "{done} of {asked} bytes were returned to the kernel; the rest is in use, for example the block ({example}); \
          free frames, or register a reclaimer that does",
@@ -103,8 +101,8 @@ impl std::fmt::Display for Listed<'_> {
 impl Pool {
     /// Returns at least `bytes` of the pool's memory to the kernel, and returns how many bytes.
     ///
-    /// The pool selects the parts with the fewest frames in use. It calls reclaimers for these parts, takes them offline,
-    /// and returns their memory. Other threads can allocate and free meanwhile; frames of a part that is leaving are not
+    /// The pool tries each part once, those with the fewest frames in use first. It calls reclaimers for the part, takes it
+    /// offline, and returns its memory. Other threads can allocate and free meanwhile; frames of a part that is leaving are not
     /// allocated again. Parts are of 2 MiB, or larger if the pool has larger pages or more than 128 GiB. [`Pool::grow`]
     /// brings the memory back.
     ///
@@ -140,29 +138,23 @@ impl Pool {
         let mut parts: Vec<(PageCount, FrameRange)> =
             online.into_iter().map(|part| (allocator.count_free(part), part)).collect();
         parts.sort_by_key(|&(free, part)| (Reverse(free), Reverse(part.start)));
-        let (mut done, mut failures, mut in_use) = (0, 0, Vec::new());
+        let (mut done, mut in_use) = (0, Vec::new());
         for (_, part) in parts {
-            if done >= bytes || failures == FAILURES_MAX {
+            if done >= bytes {
                 break;
             }
             match self.offline_memory_with(part, &mut mover) {
-                Ok(()) => {
-                    done += part.count.get() * page_bytes;
-                    failures = 0;
-                }
+                Ok(()) => done += part.count.get() * page_bytes,
                 // Another thread has fenced the part, or has taken it offline.
                 Err(OfflineError::Refused(OnlineError::Fenced { .. } | OnlineError::NotOnline(_))) => {}
                 Err(why @ OfflineError::Refused(OnlineError::Shared)) => {
                     return Err(ShrinkError::NotReturned { asked: bytes, done, offline: done, why });
                 }
-                Err(OfflineError::Refused(_)) => {
-                    failures += 1;
-                    allocator.for_each_used(part, |used| {
-                        if in_use.len() < LISTED_MAX {
-                            in_use.push(used);
-                        }
-                    });
-                }
+                Err(OfflineError::Refused(_)) => allocator.for_each_used(part, |used| {
+                    if in_use.len() < LISTED_MAX {
+                        in_use.push(used);
+                    }
+                }),
                 Err(why @ OfflineError::NotReturned { .. }) => {
                     self.report_shrunk(bytes, done);
                     let offline = done + part.count.get() * page_bytes;
