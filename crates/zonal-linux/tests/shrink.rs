@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use zonal_linux::{
@@ -109,6 +109,24 @@ fn a_pool_full_of_cached_pages_shrinks_by_half() {
     cache.0.lock().unwrap().clear();
     pool.drain_pagesets();
     assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
+fn threads_that_grow_a_pool_at_once_get_what_they_ask_for_or_an_error() {
+    let pool = pool(512);
+    for _ in 0..30 {
+        pool.shrink(256 * MIB).unwrap();
+        let start = Barrier::new(2);
+        let grow = || {
+            start.wait();
+            pool.grow(256 * MIB)
+        };
+        let grown =
+            thread::scope(|scope| [(); 2].map(|()| scope.spawn(grow)).map(|thread| thread.join().unwrap()));
+        let mut grown: Vec<_> = grown.into_iter().map(Result::ok).collect();
+        grown.sort_unstable();
+        assert_eq!(grown, [None, Some(256 * MIB)]);
+    }
 }
 
 /// Each of the first 80 parts keeps one page in use; the rest of these parts is free, and all other parts are cache.

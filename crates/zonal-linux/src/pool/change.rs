@@ -5,6 +5,7 @@
 
 use std::io;
 
+use parking_lot::MutexGuard;
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
 use zonal::error::{ConfigError, OnlineError, PolicyError, UsedFrames};
 use zonal::machine::FrameRange;
@@ -259,16 +260,27 @@ impl Pool {
     /// range consists of explicit huge pages or the pool was prefaulted, because other memory is populated on first
     /// use.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
-        let alone = self.core.hotplug.lock();
+        self.online_alone(&self.core.hotplug.lock(), range)?;
+        self.report_online(range);
+        Ok(())
+    }
+
+    /// Brings frames online while the caller holds the pool's hotplug lock.
+    pub(super) fn online_alone(
+        &self,
+        _alone: &MutexGuard<'_, ()>,
+        range: FrameRange,
+    ) -> Result<(), OnlineMemoryError> {
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
         memory
             .populate_for_online(range, |part| allocator.online_frames(part))
             .map_err(OnlineMemoryError::NoMemory)?;
-        allocator.online_memory(range)?;
-        drop(alone);
+        Ok(allocator.online_memory(range)?)
+    }
+
+    pub(super) fn report_online(&self, range: FrameRange) {
         let (first, frames) = (range.start.get(), range.count.get());
         emit!(self.core.platform(), DEBUG, first, frames, "memory online");
-        Ok(())
     }
 
     /// Takes a CPU offline and returns the frames in its pagesets to their zones.

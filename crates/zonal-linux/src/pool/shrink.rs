@@ -168,13 +168,43 @@ impl Pool {
 
     /// Brings at least `bytes` of the pool's offline memory online, and returns how many bytes.
     ///
-    /// The memory is divided over the zones in proportion to their offline parts.
+    /// The memory is divided over the zones in proportion to their offline parts. Other calls that change which memory is
+    /// online wait until this one has ended.
     ///
     /// # Errors
     /// [`GrowError::TooLarge`] when less memory is offline, [`GrowError::NotAvailable`] when less memory is
     /// [available](crate::available_bytes); nothing has changed then. [`GrowError::NoMemory`] when the kernel has too
     /// little memory, which is possible as for [`Pool::online_memory`].
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        // Other threads cannot bring the listed parts online before this one does.
+        let alone = self.core.hotplug.lock();
+        let parts = self.parts_to_grow(bytes)?;
+        let (mut online, mut done, mut refused) = (Vec::new(), 0, None);
+        for part in parts {
+            if done >= bytes {
+                break;
+            }
+            match self.online_alone(&alone, part) {
+                Ok(()) => {
+                    done += part.count.get() * self.page_bytes() as u64;
+                    online.push(part);
+                }
+                Err(OnlineMemoryError::Refused(why)) => unreachable!("an offline part was refused: {why}"),
+                Err(OnlineMemoryError::NoMemory(why)) => {
+                    refused = Some(why);
+                    break;
+                }
+            }
+        }
+        drop(alone);
+        online.into_iter().for_each(|part| self.report_online(part));
+        self.report_grown(bytes, done);
+        refused.map_or(Ok(done), |why| Err(GrowError::NoMemory { asked: bytes, done, why }))
+    }
+
+    /// Returns the offline parts of all zones, in the order in which they come online, if they have `bytes` that the system
+    /// has too.
+    fn parts_to_grow(&self, bytes: u64) -> Result<Vec<FrameRange>, GrowError> {
         let page_bytes = self.page_bytes() as u64;
         let mut offline = Vec::new();
         let least = PageCount::new(1);
@@ -187,25 +217,10 @@ impl Pool {
         let parts = spread(&offline, |part| self.ranges().position(|zone| zone.frames.contains(part)));
         // Where the system does not report its memory, the pool grows without this check.
         let needed = self.available_bytes_needed(&parts, bytes);
-        if let Some(available) = available_bytes().ok().filter(|&available| available < needed) {
-            return Err(GrowError::NotAvailable { asked: bytes, available });
+        match available_bytes().ok().filter(|&available| available < needed) {
+            Some(available) => Err(GrowError::NotAvailable { asked: bytes, available }),
+            None => Ok(parts),
         }
-        let mut done = 0;
-        for part in parts {
-            if done >= bytes {
-                break;
-            }
-            match self.online_memory(part) {
-                Ok(()) => done += part.count.get() * page_bytes,
-                Err(OnlineMemoryError::Refused(_)) => {} // another thread has brought it online
-                Err(OnlineMemoryError::NoMemory(why)) => {
-                    self.report_grown(bytes, done);
-                    return Err(GrowError::NoMemory { asked: bytes, done, why });
-                }
-            }
-        }
-        self.report_grown(bytes, done);
-        Ok(done)
     }
 
     fn report_shrunk(&self, asked: u64, bytes: u64) {
