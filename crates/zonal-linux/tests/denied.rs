@@ -276,6 +276,24 @@ fn files_refused() {
     });
 }
 
+/// The kernel then does not say which pages are in memory.
+#[test]
+fn queries_of_resident_memory_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let refusal = Refusal { call: libc::SYS_mincore, when: None, error: libc::EPERM };
+    let pool = builder().huge_pages(HugePages::Never).build().unwrap();
+    let mut pages: Vec<_> = (0..4096).map(|_| pool.alloc(&PoolRequest::page()).unwrap()).collect();
+    pages.iter_mut().for_each(|page| page.fill(1));
+    drop(pages);
+    let absent = || pool.residency().unwrap().iter().map(|node| node.pages.absent).sum::<u64>();
+    assert_eq!(absent(), POOL_BYTES - 4096 * 4096);
+    assert!(refusal.during(|| pool.trim()).unwrap() >= 4096 * 4096);
+    assert_eq!(absent(), POOL_BYTES);
+}
+
 #[test]
 fn threads_refused() {
     let _alone = ALONE.lock();

@@ -46,7 +46,7 @@ pub(crate) fn overcommitment(before: Available, now: impl FnOnce() -> Available)
         return None;
     }
     // Available memory does not include memory that pools already use, so that memory is added.
-    let resident: usize = all.into_iter().map(resident_bytes).sum();
+    let resident: usize = all.into_iter().map(|range| resident_bytes(range).unwrap_or(0)).sum();
     let most = now().bytes.saturating_add(resident as u64);
     (total as u64 > most).then_some((total as u64, most))
 }

@@ -344,7 +344,10 @@ pub(super) enum Transparent {
 }
 
 /// Returns how many bytes of a mapped range are in memory now.
-pub(super) fn resident_bytes(range: Range<usize>) -> usize {
+///
+/// # Errors
+/// When the kernel denies `mincore(2)`, or a part of the range is not mapped.
+pub(super) fn resident_bytes(range: Range<usize>) -> io::Result<usize> {
     /// Largest number of pages per query.
     const MOST: usize = 1 << 16;
     let (page, mut resident) = (os_page_bytes(), 0);
@@ -353,11 +356,12 @@ pub(super) fn resident_bytes(range: Range<usize>) -> usize {
         let bytes = (range.end - start).min(MOST * page);
         let address = std::ptr::without_provenance_mut::<c_void>(start);
         // SAFETY: the call writes one byte to `pages` for each page of the range, and reads no memory.
-        if unsafe { libc::mincore(address, bytes, pages.as_mut_ptr().cast()) } == 0 {
-            resident += pages[..bytes.div_ceil(page)].iter().filter(|page| **page & 1 == 1).count();
+        if unsafe { libc::mincore(address, bytes, pages.as_mut_ptr().cast()) } != 0 {
+            return Err(io::Error::last_os_error());
         }
+        resident += pages[..bytes.div_ceil(page)].iter().filter(|page| **page & 1 == 1).count();
     }
-    resident * page
+    Ok(resident * page)
 }
 
 fn map(place: *mut c_void, bytes: usize, flags: c_int, file: Option<&OwnedFd>) -> io::Result<NonNull<u8>> {

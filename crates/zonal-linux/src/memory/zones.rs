@@ -230,10 +230,11 @@ impl PoolMemory {
         populated.inspect_err(|_| _ = self.discard(range, online))
     }
 
-    /// Returns how many bytes of `range`, which must be within one zone, are in memory now.
+    /// Returns how many bytes of `range`, which must be within one zone, are in memory now: all if the kernel does not say.
     pub(crate) fn resident_bytes(&self, range: FrameRange) -> u64 {
-        let start = self.pointer(range.start).map_or(0, |first| first.as_ptr().addr());
-        resident_bytes(start..start + self.bytes(range.count)) as u64
+        let (first, bytes) = (self.pointer(range.start), self.bytes(range.count));
+        let resident = |start: usize| resident_bytes(start..start + bytes).unwrap_or(bytes);
+        first.map_or(0, |first| resident(first.as_ptr().addr()) as u64)
     }
 
     fn zone_around(&self, range: FrameRange) -> io::Result<&ZoneMemory> {

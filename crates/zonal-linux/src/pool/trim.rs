@@ -52,7 +52,8 @@ impl Pool {
     /// Returns the memory of all frames that are free now to the kernel, and returns how many bytes.
     ///
     /// The frames stay free and online; the kernel provides zeroed memory at their next use. The count includes only
-    /// memory that was resident. This process's pagesets are drained first; those of other processes are asked to drain only
+    /// memory that was resident, or all memory if the kernel denies `mincore(2)`. Free ranges that are swapped out as a whole
+    /// stay in swap. This process's pagesets are drained first; those of other processes are asked to drain only
     /// if a free range is allocated in the moment before it is trimmed. Other threads can allocate and free meanwhile: at most
     /// 4 MiB are allocated at a time, and never so much that a zone falls below its watermark `min`.
     ///

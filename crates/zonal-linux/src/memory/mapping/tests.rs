@@ -11,7 +11,7 @@ fn byte(mapping: &Mapping, at: usize) -> *mut u8 {
 /// Returns how many bytes of a mapping are in memory.
 pub(crate) fn resident(mapping: &Mapping) -> usize {
     let start = mapping.base().as_ptr().addr();
-    resident_bytes(start..start + mapping.bytes())
+    resident_bytes(start..start + mapping.bytes()).unwrap()
 }
 
 fn is_mapped(start: usize) -> bool {
