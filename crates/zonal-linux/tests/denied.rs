@@ -294,6 +294,21 @@ fn queries_of_resident_memory_refused() {
     assert_eq!(absent(), POOL_BYTES);
 }
 
+/// Reserved addresses are many, so the kernel is asked for the nodes of pages only where some are in memory.
+#[test]
+fn queries_of_nodes_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let refusal = Refusal { call: libc::SYS_move_pages, when: None, error: libc::EPERM };
+    let pool = builder().max_size(1 << 36).build().unwrap();
+    let residency = refusal.during(|| pool.residency()).unwrap();
+    assert_eq!(residency.iter().map(|node| node.pages.absent).sum::<u64>(), 1 << 36);
+    pool.alloc(&PoolRequest::page()).unwrap().fill(1);
+    assert_eq!(refusal.during(|| pool.residency()).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+}
+
 #[test]
 fn threads_refused() {
     let _alone = ALONE.lock();
