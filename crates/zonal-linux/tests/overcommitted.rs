@@ -29,6 +29,15 @@ fn overcommitted_pools_warn() {
     drop(frames);
     assert!(!is_overcommitted(&pool()));
 
+    // Memory that is offline does not count, and memory that has come online does.
+    let grows = Pool::builder().size(64 << 20).max_size(1 << 40).build().unwrap();
+    assert!(!is_overcommitted(&pool()));
+    let grown = grows.grow(most).unwrap();
+    assert!(is_overcommitted(&pool()));
+    grows.shrink(grown).unwrap();
+    assert!(!is_overcommitted(&pool()));
+    drop(grows);
+
     if available_bytes().unwrap() < 4 << 30 {
         return skipped!("this machine has less than 4 GiB for a heap beside pools");
     }

@@ -7,30 +7,43 @@
 //! exceeds the available memory.
 
 use std::ops::Range;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicI64, Ordering, fence};
 
 use super::mapping::resident_bytes;
 use super::range_list::{Entered, RangeList};
 use crate::topology::limits::Available;
 
-/// Address ranges of all existing pools. In a child made by `fork`, these include the copies of its parent's pools.
-static RANGES: RangeList<()> = RangeList::new();
+/// Address ranges of all existing pools, with the bytes of them that are online. In a child made by `fork`, these include the
+/// copies of its parent's pools.
+static RANGES: RangeList<AtomicI64> = RangeList::new();
 
 /// Memory that a pool can use, counted until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CommittedMemory {
-    _ranges: Box<[Entered<()>]>,
+    /// The ranges of the pool's zones, without those that are not counted.
+    ranges: Box<[Option<Entered<AtomicI64>>]>,
 }
 
 impl CommittedMemory {
-    pub(super) fn count(ranges: impl Iterator<Item = Range<usize>>) -> Self {
-        let ranges = ranges.filter(|range| !range.is_empty());
-        let _ranges = ranges.map(|range| RANGES.enter(range, |()| ())).collect();
+    /// Counts zones: the addresses of each and how many bytes of them are online, or `None` for one that is not counted.
+    pub(super) fn count(zones: impl Iterator<Item = Option<(Range<usize>, i64)>>) -> Self {
+        let enter = |(range, online)| {
+            // relaxed: published with the range
+            RANGES.enter(range, |bytes| bytes.store(online, Ordering::Relaxed))
+        };
+        let ranges = zones.map(|zone| zone.map(enter)).collect();
         // If two threads build pools at the same time, the thread whose fence is later in the total order reads the
         // ranges that the other one entered. Relaxed accesses alone would allow both to miss them.
         // SeqCst: orders this pool's ranges before loads of others; pairs with `CommittedMemory::count`.
         fence(Ordering::SeqCst);
-        Self { _ranges }
+        Self { ranges }
+    }
+
+    /// Adds `change` to the bytes of a zone that are online.
+    pub(super) fn add(&self, zone: usize, change: i64) {
+        if let Some(range) = &self.ranges[zone] {
+            range.note().fetch_add(change, Ordering::Relaxed); // relaxed: only a sum
+        }
     }
 }
 
@@ -40,15 +53,20 @@ impl CommittedMemory {
 /// The pool that is being built must already be counted. `before` is the available memory when its build began, and
 /// `now` returns the current one, which is less if other pools have used memory since then.
 pub(crate) fn overcommitment(before: Available, now: impl FnOnce() -> Available) -> Option<(u64, u64)> {
-    let all: Vec<Range<usize>> = RANGES.ranges().map(|(range, ())| range).collect();
-    let total: usize = all.iter().map(Range::len).sum();
-    if total as u64 <= before.bytes {
+    let total = online();
+    if total <= before.bytes {
         return None;
     }
     // Available memory does not include memory that pools already use, so that memory is added.
-    let resident: usize = all.into_iter().map(|range| resident_bytes(range).unwrap_or(0)).sum();
+    let resident: usize = RANGES.ranges().map(|(range, _)| resident_bytes(range).unwrap_or(0)).sum();
     let most = now().bytes.saturating_add(resident as u64);
-    (total as u64 > most).then_some((total as u64, most))
+    (total > most).then_some((total, most))
+}
+
+/// Returns the bytes of all pools that are online.
+fn online() -> u64 {
+    let online = RANGES.ranges().map(|(_, bytes)| bytes.load(Ordering::Relaxed)); // relaxed: only a sum
+    online.sum::<i64>().max(0).cast_unsigned()
 }
 
 #[cfg(test)]
@@ -64,21 +82,22 @@ mod tests {
     const THREADS: usize = 3;
     const ROUNDS: usize = 3000;
 
-    /// Returns the bytes that all pools can use, including pools of other tests.
-    fn total() -> u64 {
-        RANGES.ranges().map(|(range, ())| range.len() as u64).sum()
+    /// Counts addresses, all of which are online.
+    fn counted(range: Range<usize>) -> CommittedMemory {
+        let bytes = range.len() as i64;
+        CommittedMemory::count(once(Some((range, bytes))))
     }
 
     /// Whether the ranges that concurrent threads count are in the sum until they are dropped.
     fn threads_count_at_once() -> bool {
-        let before = total();
+        let before = online();
         let counts = |thread: usize| {
             (0..ROUNDS).all(|_| {
                 // No memory is mapped at these addresses.
                 let start = (thread + 1) << 12;
                 let bytes = 1 << thread;
-                let committed = CommittedMemory::count(once(start..start + bytes));
-                let all = total();
+                let committed = counted(start..start + bytes);
+                let all = online();
                 drop(committed);
                 all >= before + bytes as u64 && all < before + (1 << THREADS)
             })
@@ -87,14 +106,14 @@ mod tests {
             let threads: Vec<_> = (0..THREADS).map(|at| scope.spawn(move || counts(at))).collect();
             threads.into_iter().all(|thread| thread.join().unwrap())
         });
-        each && total() == before
+        each && online() == before
     }
 
     #[test]
     fn available_memory_is_read_after_resident_memory() {
         let available = |bytes| Available { bytes, limited_by: Limit::Machine };
         // No memory is mapped at this address.
-        let _own = CommittedMemory::count(once(1 << 12..2 << 12));
+        let _own = counted(1 << 12..2 << 12);
         assert_eq!(overcommitment(available(0), || available(u64::MAX)), None);
         assert!(overcommitment(available(0), || available(0)).is_some());
     }
@@ -102,13 +121,13 @@ mod tests {
     #[test]
     fn pools_of_a_childs_threads_are_all_counted() {
         let _of_parent = Origin::here(); // as pools do
-        let own = CommittedMemory::count(once(1 << 12..2 << 12));
+        let own = counted(1 << 12..2 << 12);
         // The child counts its copies of the parent's pools until it drops them.
         let of_parent = || {
-            let before = total();
+            let before = online();
             // SAFETY: the child ends without using `own` again.
             drop(unsafe { std::ptr::read(&raw const own) });
-            before == total() + (1 << 12)
+            before == online() + (1 << 12)
         };
         assert_eq!(in_a_child(false, || of_parent() && threads_count_at_once()), 0);
     }

@@ -89,8 +89,8 @@ pub(crate) struct PoolMemory {
     pub(crate) is_prefaulted: bool,
     /// Whether the zones are in the file of a shared pool.
     is_in_pool_file: bool,
-    /// Counts the memory that was not populated when it was mapped.
-    _committed: CommittedMemory,
+    /// Counts the memory that was not populated when it was mapped, by zone.
+    committed: CommittedMemory,
 }
 
 impl PoolMemory {
@@ -144,13 +144,13 @@ impl PoolMemory {
         let mut by_address: Box<[u16]> = (0..zones.len() as u16).collect();
         by_address.sort_by_key(|&at| zones[usize::from(at)].range.start);
         let page_bytes = options.page_bytes as usize;
-        let unbacked = zones.iter().filter(|zone| !zone.populated);
-        let _committed = CommittedMemory::count(unbacked.map(|zone| {
+        let committed = CommittedMemory::count(zones.iter().map(|zone| {
+            let bytes = |frames: PageCount| frames.get() as usize * page_bytes;
             let start = zone.mapping.base().as_ptr().addr();
-            start..start + zone.online.get() as usize * page_bytes
+            (!zone.populated).then(|| (start..start + bytes(zone.range.count), bytes(zone.online) as i64))
         }));
         let is_in_pool_file = options.sharing == Sharing::Pool;
-        Self { page_bytes, zones, by_address, is_prefaulted: false, is_in_pool_file, _committed }
+        Self { page_bytes, zones, by_address, is_prefaulted: false, is_in_pool_file, committed }
     }
 
     /// Returns the zones, in the planned order.
@@ -228,6 +228,22 @@ impl PoolMemory {
         // If only a part could be populated, that part is discarded. If the discard fails too, memory that is not used
         // stays populated.
         populated.inspect_err(|_| _ = self.discard(range, online))
+    }
+
+    /// Counts that `range`, which must be within one zone, has come online.
+    pub(crate) fn count_online(&self, range: FrameRange) {
+        self.count(range, self.bytes(range.count) as i64);
+    }
+
+    /// Counts that `range`, which must be within one zone, has gone offline.
+    pub(crate) fn count_offline(&self, range: FrameRange) {
+        self.count(range, -(self.bytes(range.count) as i64));
+    }
+
+    fn count(&self, range: FrameRange, change: i64) {
+        if let Some(zone) = self.zones.iter().position(|zone| zone.range.contains(&range)) {
+            self.committed.add(zone, change);
+        }
     }
 
     /// Returns how many bytes of `range`, which must be within one zone, are in memory now: all if the kernel does not say.
@@ -418,102 +434,4 @@ pub(crate) fn no_huge_pages(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn memory(frames: &[u64], huge_pages: HugePages) -> (PoolMemory, Vec<Warning>) {
-        let plan = |(at, &frames): (usize, &u64)| ZonePlan {
-            node: NodeId::new(at as u16).unwrap(),
-            kind: ZoneKind::Normal,
-            frames: PageCount::new(frames),
-            online: PageCount::new(frames),
-        };
-        let plans: Vec<_> = frames.iter().enumerate().map(plan).collect();
-        let options = MapOptions {
-            page_bytes: 4096,
-            max_order: Order::DEFAULT_MAX,
-            huge_pages,
-            binding: Binding::None,
-            sharing: Sharing::Private,
-        };
-        let mut warnings = Warnings::default();
-        let memory = PoolMemory::map(&plans, options, &mut warnings).unwrap();
-        (memory, warnings.into_vec())
-    }
-
-    #[test]
-    fn frames_convert_to_addresses_and_back() {
-        let (memory, _) = memory(&[100, 5000, 3], HugePages::Never);
-        for zone in memory.zones() {
-            assert!(zone.range.start.is_aligned_to(Order::DEFAULT_MAX));
-            for at in [0, zone.range.count.get() - 1] {
-                let frame = zone.range.start.plus(PageCount::new(at));
-                let pointer = memory.pointer(frame).unwrap().as_ptr();
-                assert_eq!(memory.frame(pointer), Some(frame));
-                assert_eq!(memory.frame(pointer.wrapping_add(4095)), Some(frame));
-            }
-            assert_eq!(memory.pointer(zone.range.end()), None);
-            let before = Pfn::new(zone.range.start.get() - 1);
-            assert!(
-                memory.zones().iter().any(|other| other.range.end() == zone.range.start)
-                    || memory.pointer(before).is_none()
-            );
-        }
-        assert_eq!(memory.frame(std::ptr::null()), None);
-        assert_eq!(memory.pointer(Pfn::new(u64::MAX)), None);
-    }
-
-    #[test]
-    fn contents_are_filled_compared_and_discarded() {
-        let (memory, _) = memory(&[64, 64], HugePages::Never);
-        let range = memory.zones()[1].range;
-        let (first, count) = (range.start, PageCount::new(3));
-        assert!(memory.holds(first, range.count, 0));
-        memory.fill(first, count, 0x5a5a);
-        assert!(memory.holds(first, count, 0x5a5a));
-        assert!(!memory.holds(first, PageCount::new(4), 0x5a5a));
-        let none = |_| PageCount::ZERO;
-        memory.discard(FrameRange { start: first, count: PageCount::new(1) }, none).unwrap();
-        assert!(memory.holds(first, PageCount::new(1), 0) && !memory.holds(first, count, 0));
-        assert!(memory.discard(FrameRange { start: first, count: PageCount::new(65) }, none).is_err());
-        assert!(memory.discard(FrameRange { start: first, count: PageCount::ZERO }, none).is_err());
-    }
-
-    #[test]
-    fn missing_huge_page_reserve_is_only_a_warning() {
-        let (memory, warnings) = memory(&[1 << 20], HugePages::Explicit);
-        if memory.zones()[0].populated {
-            zonal_testing::skipped!("this machine has 2048 huge pages in reserve");
-            return;
-        }
-        assert!(warnings.iter().any(|one| matches!(one, Warning::NoExplicitHugePages { needed: 2048, .. })));
-        memory.fill(memory.zones()[0].range.start, PageCount::new(1), 1);
-    }
-
-    /// Uses a node that this machine does not have, because the kernel refuses to bind memory to it.
-    #[test]
-    fn memory_that_cannot_be_bound_is_only_a_warning() {
-        let plan = ZonePlan {
-            node: NodeId::new(1023).unwrap(),
-            kind: ZoneKind::Normal,
-            frames: PageCount::new(100),
-            online: PageCount::new(100),
-        };
-        let mut options = MapOptions {
-            page_bytes: 4096,
-            max_order: Order::DEFAULT_MAX,
-            huge_pages: HugePages::Never,
-            binding: Binding::ToNodes,
-            sharing: Sharing::Private,
-        };
-        for huge_pages in [HugePages::Never, HugePages::Explicit] {
-            options.huge_pages = huge_pages;
-            let mut warnings = Warnings::default();
-            let memory = PoolMemory::map(&[plan], options, &mut warnings).unwrap();
-            memory.fill(memory.zones()[0].range.start, PageCount::new(100), 1);
-            let not_bound =
-                |one: &Warning| matches!(one, Warning::NotBound { nodes, .. } if *nodes == [plan.node]);
-            assert!(warnings.into_vec().iter().any(not_bound), "{huge_pages:?}");
-        }
-    }
-}
+mod tests;

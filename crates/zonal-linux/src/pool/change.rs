@@ -243,6 +243,7 @@ impl Pool {
         fence.vacate(mover);
         let alone = self.core.hotplug.lock();
         fence.leave()?;
+        self.core.memory().count_offline(range);
         let online = |part| allocator.online_frames(part);
         let discarded = self.core.memory().discard(range, online);
         drop(alone);
@@ -275,7 +276,9 @@ impl Pool {
         memory
             .populate_for_online(range, |part| allocator.online_frames(part))
             .map_err(OnlineMemoryError::NoMemory)?;
-        Ok(allocator.online_memory(range)?)
+        allocator.online_memory(range)?;
+        memory.count_online(range);
+        Ok(())
     }
 
     pub(super) fn report_online(&self, range: FrameRange) {

@@ -169,7 +169,8 @@ impl Pool {
     /// Brings at least `bytes` of the pool's offline memory online, and returns how many bytes.
     ///
     /// The memory is divided over the zones in proportion to their offline parts. Other calls that change which memory is
-    /// online wait until this one has ended.
+    /// online wait until this one has ended. The call adds no [`Warning::Overcommitted`](crate::Warning::Overcommitted), but
+    /// pools that are built later count the memory.
     ///
     /// # Errors
     /// [`GrowError::TooLarge`] when less memory is offline, [`GrowError::NotAvailable`] when less memory is
