@@ -33,8 +33,8 @@ pub(super) enum Backing {
 }
 
 /// An address range. Invariant: until this value is dropped, `base..base + bytes` is mapped readable and
-/// writable, and no other code may unmap it. The exceptions are a child that has no copy of the range, and the reserved
-/// addresses of `not_copied`.
+/// writable, and no other code may unmap it. The exceptions are a child that has no copy of the range, the reserved
+/// addresses of `not_copied`, and memory that is closed.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -97,6 +97,22 @@ impl Mapping {
 
     fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {
         Self::anonymous(bytes, align, ACCESSIBLE)
+    }
+
+    /// Maps ordinary pages as [`new`](Self::new) does, but closed: inaccessible until they are opened. The kernel neither
+    /// provides closed memory when the program locks its memory (`mlockall`), nor counts it as used.
+    pub(super) fn closed(bytes: usize, align: usize) -> io::Result<Self> {
+        Self::anonymous(bytes, align, libc::PROT_NONE)
+    }
+
+    /// Makes `bytes` from `offset` accessible for good.
+    pub(super) fn open(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        self.check(offset, bytes);
+        // SAFETY: `check` verified that the range is inside the mapping.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: the range belongs to this mapping, and the call takes no access right away.
+        let failed = unsafe { libc::mprotect(start.as_ptr().cast(), bytes, ACCESSIBLE) };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Maps anonymous memory with these access rights. Memory without any is not counted by the kernel, and only keeps its

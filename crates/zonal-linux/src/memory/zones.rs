@@ -205,25 +205,30 @@ impl PoolMemory {
         }
     }
 
-    /// Populates `range`, before it comes online, if its memory must not be populated on first use.
+    /// Opens `range`, before it comes online, and populates it if its memory must not be populated on first use.
     ///
-    /// This is the case for a prefaulted pool and for explicit huge pages: if the kernel's reserve of huge pages were
+    /// The latter is the case for a prefaulted pool and for explicit huge pages: if the kernel's reserve of huge pages were
     /// exhausted, the first access to a frame would kill the process. The function does nothing for a range that is not
     /// within one zone or that is partly online, because such a range cannot come online.
-    pub(crate) fn populate_for_online(
+    pub(crate) fn prepare_for_online(
         &self,
         range: FrameRange,
         online: impl Fn(FrameRange) -> PageCount,
     ) -> io::Result<()> {
         let Ok(zone) = self.zone_around(range) else { return Ok(()) };
-        let comes_by_itself = zone.comes_on_use() && !self.is_prefaulted;
-        if comes_by_itself || online(range) > PageCount::ZERO {
+        if online(range) > PageCount::ZERO {
             return Ok(());
         }
         let parts = self.parts(zone, range);
         let offset = parts.first.start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
         let count = parts.last.end().offset_from(parts.first.start).unwrap_or(PageCount::ZERO);
         let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
+        if zone.online < zone.range.count {
+            zone.mapping.open(self.bytes(offset), bytes)?;
+        }
+        if zone.comes_on_use() && !self.is_prefaulted {
+            return Ok(());
+        }
         let populated = zone.mapping.populate_or_touch(self.bytes(offset), bytes);
         // If only a part could be populated, that part is discarded. If the discard fails too, memory that is not used
         // stays populated.
@@ -374,7 +379,14 @@ fn new_mapping(backing: Backing, plan: &ZonePlan, options: MapOptions) -> io::Re
     match options.sharing {
         Sharing::Files => Mapping::in_file(&name, bytes, align, backing),
         Sharing::Private | Sharing::Pool => {
-            Mapping::new(bytes, align, backing).inspect(|mapping| mapping.name(&name))
+            let mapping = if plan.online < plan.frames {
+                let online = plan.online.get() as usize * options.page_bytes as usize;
+                let mapping = Mapping::closed(bytes, align)?;
+                mapping.open(0, online).map(|()| mapping)
+            } else {
+                Mapping::new(bytes, align, backing)
+            };
+            mapping.inspect(|mapping| mapping.name(&name))
         }
     }
 }

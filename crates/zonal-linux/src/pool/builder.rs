@@ -153,9 +153,9 @@ impl<'a> PoolBuilder<'a> {
     /// Reserves addresses for a pool of up to `bytes`, of which only [`size`](Self::size) is online at first. Default:
     /// the pool cannot grow beyond its size.
     ///
-    /// [`Pool::grow`] brings the rest online. Addresses and metadata of offline memory use no physical memory, so the
-    /// largest size may exceed the memory of the machine. The size is divided among the zones as the largest size is, and
-    /// rounded down to 2 MiB in each.
+    /// [`Pool::grow`] brings the rest online. Offline memory and its metadata use no physical memory, so the largest size may
+    /// exceed the machine's memory; with `mlockall`, the metadata and [`shared_memory`](Self::shared_memory) do. The size is
+    /// divided among the zones as the largest size is, and rounded down to 2 MiB in each.
     ///
     /// ```
     /// use zonal_linux::Pool;

@@ -258,8 +258,8 @@ impl Pool {
     /// [`OnlineMemoryError::Refused`] when the range is not within one zone, or when a part of it is online already.
     ///
     /// [`OnlineMemoryError::NoMemory`] when the kernel has no memory for the range. This error is possible only if the
-    /// range consists of explicit huge pages or the pool was prefaulted, because other memory is populated on first
-    /// use.
+    /// range consists of explicit huge pages, the pool was prefaulted, or it has a [largest
+    /// size](crate::PoolBuilder::max_size) and the process too many mappings. Other memory is populated on first use.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
         self.online_alone(&self.core.hotplug.lock(), range)?;
         self.report_online(range);
@@ -274,7 +274,7 @@ impl Pool {
     ) -> Result<(), OnlineMemoryError> {
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
         memory
-            .populate_for_online(range, |part| allocator.online_frames(part))
+            .prepare_for_online(range, |part| allocator.online_frames(part))
             .map_err(OnlineMemoryError::NoMemory)?;
         allocator.online_memory(range)?;
         memory.count_online(range);
