@@ -288,8 +288,10 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     };
     let mut builder = Pool::builder()
         .topology(options.topology.clone())
-        .nodes(options.nodes.iter().copied())
         .config(options.config);
+    if !options.nodes.is_empty() {
+        builder = builder.nodes(options.nodes.iter().copied());
+    }
     if let Some(Size(bytes)) = args.pool {
         builder = builder.size(bytes);
     }

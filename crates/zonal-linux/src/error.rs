@@ -45,6 +45,9 @@ pub enum PoolError {
         /// Number of nodes with memory.
         nodes: usize,
     },
+    /// A list of nodes that names none.
+    #[error("the list of the pool's nodes is empty; name at least one node, or leave the list out for all")]
+    NoNode,
     /// A node that the machine does not have.
     #[error("node {node} does not exist; this machine has {existing}")]
     UnknownNode {

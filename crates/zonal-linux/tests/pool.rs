@@ -96,18 +96,22 @@ fn configurations_may_select_past_forms() {
 
 #[test]
 fn cpu_ids_beyond_all_machines_are_refused_at_once() {
-    let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
-    let cpus = vec![CpuId::new(0), CpuId::new(1 << 28)];
-    let node = TopologyNode { id: node(0), cpus, distances: vec![10], zones };
-    let topology = Topology::emulated(vec![node]).unwrap();
-    let error = Pool::builder().size(8 * MIB).topology(topology).build().unwrap_err();
-    assert_eq!(error.to_string(), "CPU id 268435456 is too large; ids are below 1048576");
+    for large in [1 << 28, u32::MAX] {
+        let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
+        let cpus = vec![CpuId::new(0), CpuId::new(large)];
+        let node = TopologyNode { id: node(0), cpus, distances: vec![10], zones };
+        let topology = Topology::emulated(vec![node]).unwrap();
+        let error = Pool::builder().size(8 * MIB).topology(topology).build().unwrap_err();
+        assert_eq!(error.to_string(), format!("CPU id {large} is too large; ids are below 1048576"));
+    }
 }
 
 #[test]
 fn errors_name_unknown_nodes() {
     let error = Pool::builder().size(8 * MIB).nodes([node(77)]).build().unwrap_err();
     assert!(error.to_string().starts_with("node 77 does not exist; this machine has node"), "{error}");
+    let none = Pool::builder().size(8 * MIB).nodes([]).build();
+    assert!(matches!(none, Err(PoolError::NoNode)), "{none:?}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(super) enum Source {
 pub struct PoolBuilder<'a> {
     pub(super) size: Option<u64>,
     pub(super) source: Source,
-    pub(super) nodes: Vec<NodeId>,
+    pub(super) nodes: Option<Vec<NodeId>>,
     pub(super) config: Option<Config>,
     pub(super) huge_pages: HugePages,
     pub(super) prefault: Prefault,
@@ -111,7 +111,7 @@ impl Default for PoolBuilder<'_> {
         Self {
             size: None,
             source: Source::Live,
-            nodes: Vec::new(),
+            nodes: None,
             config: None,
             huge_pages: HugePages::default(),
             prefault: Prefault::default(),
@@ -155,7 +155,7 @@ impl<'a> PoolBuilder<'a> {
     ///
     /// [`Pool::grow`] brings the rest online. Offline memory and its metadata use no physical memory, so the largest size may
     /// exceed the machine's memory; with `mlockall`, the metadata and [`shared_memory`](Self::shared_memory) do. The size is
-    /// divided among the zones as the largest size is, and rounded down to 2 MiB in each.
+    /// divided among the zones as the largest size is, and rounded down to 2 MiB in each, but at least 2 MiB are online.
     ///
     /// ```
     /// use zonal_linux::Pool;
@@ -218,7 +218,7 @@ impl<'a> PoolBuilder<'a> {
         Self { requires_binding: true, ..self }
     }
 
-    /// Restricts the pool to the memory of these nodes. Default: all nodes.
+    /// Restricts the pool to the memory of these nodes, at least one. Default: all nodes.
     ///
     /// ```
     /// use zonal_linux::{NodeId, Pool, PoolRequest, Topology};
@@ -231,7 +231,7 @@ impl<'a> PoolBuilder<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn nodes(self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
-        Self { nodes: nodes.into_iter().collect(), ..self }
+        Self { nodes: Some(nodes.into_iter().collect()), ..self }
     }
 
     /// Splits the machine into `count` emulated nodes; see [`Topology::fake`].
@@ -295,8 +295,7 @@ impl<'a> PoolBuilder<'a> {
     /// If the kernel has too few huge pages, the pool uses other pages, and [`Pool::warnings`] reports the shortage.
     ///
     /// ```
-    /// use zonal_linux::{HugePages, Pool, Warning};
-    ///
+    /// # use zonal_linux::{HugePages, Pool, Warning};
     /// let pool = Pool::builder().size(64 << 20).huge_pages(HugePages::Explicit).build()?;
     /// for warning in pool.warnings() {
     ///     // For example: node 0 Normal: 32 huge pages of 2 MiB requested, 0 free (...)
@@ -470,7 +469,8 @@ impl<'a> PoolBuilder<'a> {
             Source::Fake(count) => Topology::fake(*count)?,
             Source::Given(topology) => topology.clone(),
         };
-        if self.nodes.is_empty() { Ok(topology) } else { topology.restricted_to(&self.nodes) }
+        let Some(nodes) = &self.nodes else { return Ok(topology) };
+        topology.restricted_to(nodes)
     }
 
     fn map_options(&self, topology: &Topology, config: &Config) -> Result<MapOptions, PoolError> {

@@ -150,15 +150,17 @@ impl Drop for PoolCore {
     }
 }
 
+// Sums of ids that are too large for a machine saturate: `Machine::new` refuses them.
+
 /// Returns how many CPU ids each process of a shared pool has.
 pub(super) fn cpus_of_each(topology: &Topology) -> u32 {
-    let ids = topology.nodes().iter().flat_map(|node| &node.cpus).map(|cpu| cpu.get() + 1);
+    let ids = topology.nodes().iter().flat_map(|node| &node.cpus).map(|cpu| cpu.get().saturating_add(1));
     ids.max().unwrap_or(1)
 }
 
 /// Returns the id that the first CPU of a process has in a shared pool.
 fn first_cpu(topology: &Topology, process: u8) -> u32 {
-    cpus_of_each(topology) * u32::from(process - 1)
+    cpus_of_each(topology).saturating_mul(u32::from(process - 1))
 }
 
 /// Calls `then` with the machine of a pool with these zones: node, kind, range, and frames that are online at first. If
@@ -188,7 +190,10 @@ pub(super) fn with_machine<T>(
         .collect();
     let firsts = (1..=processes.max(1)).map(|process| first_cpu(topology, process));
     let of_all = |cpus: &[CpuId]| -> Vec<CpuId> {
-        firsts.clone().flat_map(|first| cpus.iter().map(move |cpu| CpuId::new(first + cpu.get()))).collect()
+        firsts
+            .clone()
+            .flat_map(|first| cpus.iter().map(move |cpu| CpuId::new(first.saturating_add(cpu.get()))))
+            .collect()
     };
     let cpus: Vec<Vec<CpuId>> = topology.nodes().iter().map(|node| of_all(&node.cpus)).collect();
     let nodes: Vec<_> = topology

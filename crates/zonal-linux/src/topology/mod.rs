@@ -127,8 +127,12 @@ impl Topology {
     /// Returns the same machine with memory on the `wanted` nodes only. All nodes keep their CPUs.
     ///
     /// # Errors
-    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], which list the valid nodes.
+    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], which list the valid nodes, and
+    /// [`PoolError::NoNode`] if `wanted` is empty.
     pub fn restricted_to(mut self, wanted: &[NodeId]) -> Result<Self, PoolError> {
+        if wanted.is_empty() {
+            return Err(PoolError::NoNode);
+        }
         for &node in wanted {
             let Some(found) = self.nodes.iter().find(|one| one.id == node) else {
                 return Err(PoolError::UnknownNode { node, existing: node_list(self.ids()) });
@@ -299,6 +303,7 @@ mod tests {
     fn restriction_keeps_cpus_and_errors_list_valid_nodes() {
         let machine = Topology::emulated(vec![node(0, &[0], 3), node(2, &[1], 0)]).unwrap();
         let wanted = |id| [NodeId::new(id).unwrap()];
+        assert!(matches!(machine.clone().restricted_to(&[]), Err(PoolError::NoNode)));
         let error = machine.clone().restricted_to(&wanted(1)).unwrap_err().to_string();
         assert_eq!(error, "node 1 does not exist; this machine has nodes 0,2");
         let error = machine.clone().restricted_to(&wanted(2)).unwrap_err().to_string();
