@@ -28,7 +28,8 @@ use crate::error::{PoolError, node_list};
 /// A handle to a pool: memory that this process maps, and a zonal allocator that manages its frames.
 ///
 /// Clones are handles to the same pool. Dropping the last handle stops the pool's threads. The memory is unmapped once
-/// the last [`Frames`] of the pool is dropped too.
+/// the last [`Frames`] of the pool is dropped too. If the pool [uses sequences](Pool::uses_sequences) and the thread that
+/// drops the last handle may call neither `membarrier` nor `sched_setaffinity`, the memory stays mapped, and populated.
 ///
 /// The [documentation of the crate](crate) lists what a pool can and cannot do. The main methods are:
 ///

@@ -261,7 +261,8 @@ impl Pool {
     /// A program may deny itself the system call `membarrier` (for example with seccomp) after it has built a pool that
     /// uses sequences. Such a program must be allowed to run on every CPU that uses the pool. Otherwise
     /// [`verify`](Self::verify), changes of settings, and hotplug of memory and CPUs must wait: they cannot access the
-    /// pagesets of a CPU until their thread is allowed to run on that CPU.
+    /// pagesets of a CPU until their thread is allowed to run on that CPU. The memory of a pool that is dropped without this
+    /// permission stays mapped.
     #[must_use]
     pub fn uses_sequences(&self) -> bool {
         self.core.platform().sequences.are_used()
