@@ -75,28 +75,17 @@ impl Outcome {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    /// Collects the counters of the allocator and the machine after a run that took `took`.
+    /// Collects the counters of the allocator and the machine after a run that took `took`, without set-ups.
     #[must_use]
     pub fn after(system: &System<'_, '_>, took: Time) -> Self {
-        let events = system.sim.allocator.events();
-        let events = BTreeMap::from([
-            ("probes", events.probes),
-            ("marks", events.marks),
-            ("wipes", events.wipes),
-            ("early_clears", events.early_clears),
-            ("node_reclaim_no_scan", events.node_reclaim_no_scan),
-            ("node_reclaim_full", events.node_reclaim_full),
-            ("node_reclaim_some", events.node_reclaim_some),
-            ("node_reclaim_success", events.node_reclaim_success),
-            ("background_wakes", events.background_wakes),
-            ("background_reclaimed", events.background_reclaimed),
-            ("direct_stalls", events.direct_stalls),
-            ("direct_reclaimed", events.direct_reclaimed),
-            ("refills", events.refills),
-            ("drains", events.drains),
-            ("failures", events.failures),
-        ]);
+        let counts = system.counts();
         let causes = system.sim.causes();
-        Self { events, causes, operations: system.operations(), seconds: took.seconds(), ..Self::default() }
+        Self {
+            events: counts.events,
+            causes,
+            operations: counts.operations,
+            seconds: took.seconds(),
+            ..Self::default()
+        }
     }
 }

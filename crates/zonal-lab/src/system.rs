@@ -4,6 +4,7 @@
 //! Related files: `workload/` contains the programs, `checks.rs` the checks.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use zonal::error::{AllocError, SplitError};
@@ -20,12 +21,51 @@ pub struct System<'s, 'm> {
     /// The simulated machine.
     pub sim: &'s Simulation<'s, 'm>,
     owners: Rc<Owners>,
+    /// Number of all page operations, also of those in set-ups.
     operations: Rc<Cell<u64>>,
+    /// What set-ups counted.
+    set_ups: Rc<RefCell<Counts>>,
     /// Time that all threads spent in allocations and frees of blocks.
     spent: Rc<Cell<Time>>,
     /// Time of each CPU's last tick, indexed by CPU id. Ticks maintain pagesets and counters; the allocator decides at which
     /// of them it folds counters (`stat_interval`).
     last_tick: Rc<RefCell<Vec<Time>>>,
+}
+
+/// Counts of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Number of page operations (allocations and frees).
+    pub operations: u64,
+    /// Counts of allocator events, by name.
+    pub events: BTreeMap<&'static str, u64>,
+    /// Requests that got memory of the node that they preferred.
+    pub hit: u64,
+    /// Requests that got memory of another node.
+    pub miss: u64,
+}
+
+impl Counts {
+    /// Returns what was counted since `before`.
+    fn since(mut self, before: &Self) -> Self {
+        self.operations -= before.operations;
+        self.hit -= before.hit;
+        self.miss -= before.miss;
+        for (name, count) in &mut self.events {
+            *count -= before.events.get(name).copied().unwrap_or(0);
+        }
+        self
+    }
+
+    /// Adds `more`.
+    fn add(&mut self, more: &Self) {
+        self.operations += more.operations;
+        self.hit += more.hit;
+        self.miss += more.miss;
+        for (name, count) in &more.events {
+            *self.events.entry(name).or_default() += count;
+        }
+    }
 }
 
 impl<'s, 'm> System<'s, 'm> {
@@ -36,7 +76,8 @@ impl<'s, 'm> System<'s, 'm> {
         let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
         let owners = Rc::new(Owners::new(&sim.machine.model));
         let last_tick = Rc::new(RefCell::new(vec![Time::ZERO; ids]));
-        Self { sim, owners, operations: Rc::default(), spent: Rc::new(Cell::new(Time::ZERO)), last_tick }
+        let spent = Rc::new(Cell::new(Time::ZERO));
+        Self { sim, owners, operations: Rc::default(), set_ups: Rc::default(), spent, last_tick }
     }
 
     /// Returns the same system for a program that may use only the CPUs in `sim`, which is the same simulation otherwise.
@@ -46,6 +87,7 @@ impl<'s, 'm> System<'s, 'm> {
             sim,
             owners: Rc::clone(&self.owners),
             operations: Rc::clone(&self.operations),
+            set_ups: Rc::clone(&self.set_ups),
             spent: Rc::clone(&self.spent),
             last_tick: Rc::clone(&self.last_tick),
         }
@@ -57,10 +99,48 @@ impl<'s, 'm> System<'s, 'm> {
         self.sim.world.place_of(node)
     }
 
-    /// Returns the number of page operations so far.
+    /// Returns the number of page operations so far, without those of set-ups.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        self.operations.get()
+        self.operations.get() - self.set_ups.borrow().operations
+    }
+
+    /// Returns what was counted so far, without set-ups.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.all_counts().since(&self.set_ups.borrow())
+    }
+
+    /// Runs `work`, which prepares a run: it takes no time, and its operations do not count.
+    pub fn set_up<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.sim.world.free_of_charge(|| {
+            let before = self.all_counts();
+            let result = work();
+            self.set_ups.borrow_mut().add(&self.all_counts().since(&before));
+            result
+        })
+    }
+
+    fn all_counts(&self) -> Counts {
+        let (events, locality) = (self.sim.allocator.events(), self.sim.allocator.locality());
+        let events = BTreeMap::from([
+            ("probes", events.probes),
+            ("marks", events.marks),
+            ("wipes", events.wipes),
+            ("early_clears", events.early_clears),
+            ("node_reclaim_no_scan", events.node_reclaim_no_scan),
+            ("node_reclaim_full", events.node_reclaim_full),
+            ("node_reclaim_some", events.node_reclaim_some),
+            ("node_reclaim_success", events.node_reclaim_success),
+            ("background_wakes", events.background_wakes),
+            ("background_reclaimed", events.background_reclaimed),
+            ("direct_stalls", events.direct_stalls),
+            ("direct_reclaimed", events.direct_reclaimed),
+            ("refills", events.refills),
+            ("drains", events.drains),
+            ("failures", events.failures),
+        ]);
+        Counts { operations: self.operations.get(), events, hit: locality.hit, miss: locality.miss }
     }
 
     /// Returns the time that all threads together spent in allocations and frees of blocks.
@@ -113,6 +193,10 @@ impl<'s, 'm> System<'s, 'm> {
     /// # Panics
     /// Panics with a [`Fault`] if some of it is allocated already.
     pub fn occupy(&self, state: &Sample, order: Order) -> Vec<Block> {
+        self.set_up(|| self.occupy_all(state, order))
+    }
+
+    fn occupy_all(&self, state: &Sample, order: Order) -> Vec<Block> {
         let mut blocks = Vec::new();
         for zone in &self.sim.machine.model.zones {
             let managed = FrameRange { start: zone.start, count: zone.managed };
@@ -130,18 +214,16 @@ impl<'s, 'm> System<'s, 'm> {
 
     fn occupy_range(&self, range: FrameRange, order: Order) -> Vec<Block> {
         let allocator = &self.sim.allocator;
-        self.sim.world.free_of_charge(|| {
-            let FrameRun { range, zone, node } = match allocator.alloc_range(range, PageKind::User) {
-                Ok(run) => run,
-                Err(error) => self.fault(error.to_string()),
-            };
-            self.take(&range);
-            match allocator.split_frames(range.start, range.count, order) {
-                Ok(()) | Err(SplitError::NotLower { .. }) => {}
-                Err(error) => self.fault(error.to_string()),
-            }
-            range.blocks(order).map(|(first, order)| Block { first, order, zone, node }).collect()
-        })
+        let FrameRun { range, zone, node } = match allocator.alloc_range(range, PageKind::User) {
+            Ok(run) => run,
+            Err(error) => self.fault(error.to_string()),
+        };
+        self.take(&range);
+        match allocator.split_frames(range.start, range.count, order) {
+            Ok(()) | Err(SplitError::NotLower { .. }) => {}
+            Err(error) => self.fault(error.to_string()),
+        }
+        range.blocks(order).map(|(first, order)| Block { first, order, zone, node }).collect()
     }
 
     /// Allocates a block on the running CPU.

@@ -13,8 +13,8 @@ use zonal_lab::outcome::Outcome;
 use zonal_lab::sim::{Hardware, RunError, SimulatedMachine};
 use zonal_lab::system::System;
 use zonal_lab::workload::{
-    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, NamedProgram, PageFaults, Placement,
-    Program, Stream, Together, Workload,
+    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, NamedProgram, Overflow, PageFaults,
+    Placement, Program, Stream, Together, Workload,
 };
 use zonal_machine::preset;
 
@@ -94,6 +94,24 @@ fn scans_probe_full_nodes_unless_the_cache_remembers_them() {
         (with(ZonelistCache::Off), with(ZonelistCache::Original), with(ZonelistCache::On));
     // 20 GB fill 5 nodes and part of a sixth node. The scans for 1.2 million pages pass up to five full zones each.
     assert!(off > 4_000_000 && original < off * 6 / 10 && on < original / 10, "{off} {original} {on}");
+}
+
+const OVERFLOW: Overflow = Overflow {
+    nodes: 4,
+    burst_pages: 512,
+    pause_ms: 1.0,
+    fault_ns: 250.0,
+    churn_pages: 0,
+    churn_ms: 1.0,
+    seconds: 0.01,
+    warm_up: 0.0,
+};
+
+#[test]
+fn operations_in_no_time_are_not_counted() {
+    let outcome = run("quad-10-12-32", Hardware::default(), &Config::default(), &OVERFLOW);
+    assert!(outcome.operations > 0 && outcome.operations % (2 * 512) == 0, "{}", outcome.operations);
+    assert_eq!(outcome.events["failures"], 0);
 }
 
 #[test]

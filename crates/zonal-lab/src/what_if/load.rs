@@ -184,16 +184,14 @@ impl<'a> Load<'a> {
                     if let Some(before) = before {
                         system.occupy(before, job.config.max_order);
                     }
-                    let begun = system.operations();
                     let outcome = program.run(&system, stop)?;
-                    let locality = sim.allocator.locality();
-                    let operations = (system.operations() - begun).max(1);
-                    let of_all = system.spent().seconds() * 1e9 / operations as f64;
-                    let event = |name: &str| outcome.events.get(name).copied().unwrap_or(0);
+                    let counts = system.counts();
+                    let of_all = system.spent().seconds() * 1e9 / counts.operations.max(1) as f64;
+                    let event = |name: &str| counts.events.get(name).copied().unwrap_or(0);
                     Ok(Figures {
                         operation_ns: outcome.get("operation").unwrap_or(of_all),
-                        local_percent: percent(locality.hit, locality.hit + locality.miss, 100.0),
-                        failed_percent: percent(event("failures"), operations, 0.0),
+                        local_percent: percent(counts.hit, counts.hit + counts.miss, 100.0),
+                        failed_percent: percent(event("failures"), counts.operations, 0.0),
                         marks: event("marks"),
                         moves: event("refills") + event("drains"),
                         seconds: outcome.seconds / sim.world.second().seconds(),

@@ -4,8 +4,7 @@
 //! The nodes that take part are those nearest to the first node. All of them except the last are filled down to their
 //! `low` watermark. The process runs on the last CPU of the first node. It repeatedly allocates a burst of pages,
 //! zeroes them, frees them and pauses. A CPU of each full node can *churn*, that is, periodically free some pages
-//! and allocate as many again later. Breathing changes the number of free pages in zones that would otherwise stay
-//! full.
+//! and allocate as many again later, which changes the number of free pages in zones that would otherwise stay full.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -106,7 +105,7 @@ impl Program for Overflow {
         };
         let mut threads = Threads::new();
         threads.add(firsts[0], Role::Foreground, Time::ZERO, || {
-            world.free_of_charge(|| {
+            system.set_up(|| {
                 for (&cpu, held) in firsts.iter().zip(&held) {
                     world.move_to(cpu);
                     self.fill(system, &mut held.borrow_mut());
