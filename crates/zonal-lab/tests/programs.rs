@@ -114,6 +114,19 @@ fn operations_in_no_time_are_not_counted() {
     assert_eq!(outcome.events["failures"], 0);
 }
 
+/// A zone is marked full once for all orders in past forms. Nodes must be filled with small blocks nevertheless, which is
+/// visible once the full bits have expired.
+#[test]
+fn full_nodes_are_full_in_every_mode_of_the_cache() {
+    let program = Overflow { pause_ms: 50.0, seconds: 1.9, warm_up: 1.2, ..OVERFLOW };
+    for zonelist_cache in [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Jackson2006] {
+        let past = zonal_history::PAST;
+        let config = Config { zonelist_cache, tuning: PagesetTuning::Fixed, past, ..Config::default() };
+        let outcome = run("quad-10-12-32", Hardware::default(), &config, &program);
+        assert!(outcome.get("nearer").unwrap() < 1.0, "{zonelist_cache:?}: {:?}", outcome.metrics);
+    }
+}
+
 #[test]
 fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_load() {
     let program = PageFaults {

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use zonal::config::ZonelistCache;
 use zonal::units::Order;
 use zonal::{Block, Request};
 use zonal_machine::NodeModel;
@@ -106,10 +107,12 @@ impl Program for Overflow {
         let mut threads = Threads::new();
         threads.add(firsts[0], Role::Foreground, Time::ZERO, || {
             system.set_up(|| {
-                for (&cpu, held) in firsts.iter().zip(&held) {
-                    world.move_to(cpu);
-                    self.fill(system, &mut held.borrow_mut());
-                }
+                without_zonelist_cache(system, || {
+                    for (&cpu, held) in firsts.iter().zip(&held) {
+                        world.move_to(cpu);
+                        self.fill(system, &mut held.borrow_mut());
+                    }
+                });
             });
             shared.filled.arrive(world);
         })?;
@@ -136,6 +139,21 @@ impl Program for Overflow {
         }
         Ok(outcome)
     }
+}
+
+/// Runs `work` with the zonelist cache off. Full bits of published forms hold for all orders, so a request for a large block
+/// would make later requests skip a zone that has smaller ones.
+fn without_zonelist_cache(system: &System<'_, '_>, work: impl FnOnce()) {
+    let allocator = system.sim.allocator;
+    let set = |mode| {
+        if let Err(error) = allocator.set_zonelist_cache(mode) {
+            system.fault(error.to_string());
+        }
+    };
+    let mode = allocator.settings().zonelist_cache;
+    set(ZonelistCache::Off);
+    work();
+    set(mode);
 }
 
 /// State shared by all threads.
