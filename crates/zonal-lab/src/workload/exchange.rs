@@ -199,9 +199,8 @@ impl Exchange {
         wait: impl FnOnce() -> T,
     ) -> T {
         let world = shared.system.sim.world;
-        if shared.span.contains(&since) {
-            shared.busy.set(shared.busy.get() + (world.now() - since));
-        }
+        let (begin, end) = (since.max(shared.span.start), world.now().min(shared.span.end));
+        shared.busy.set(shared.busy.get() + end.saturating_sub(begin));
         let node = world.node();
         shared.idle.borrow_mut()[node].push(world.cpu());
         let result = wait();
