@@ -51,6 +51,8 @@ pub struct Cause {
 pub struct Outcome {
     /// Scalar results.
     pub metrics: Vec<Metric>,
+    /// Names of results that the run does not have, because nothing was measured for them.
+    pub unmeasured: Vec<Cow<'static, str>>,
     /// Results over time.
     pub series: Vec<Series>,
     /// Causes of waiting, longest total time first.
@@ -67,6 +69,14 @@ impl Outcome {
     /// Adds a scalar result.
     pub fn metric(&mut self, name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) {
         self.metrics.push(Metric { name: name.into(), unit, value });
+    }
+
+    /// Adds a scalar result, or notes that nothing was measured for it.
+    pub fn sampled(&mut self, name: impl Into<Cow<'static, str>>, unit: &'static str, value: Option<f64>) {
+        match value {
+            Some(value) => self.metric(name, unit, value),
+            None => self.unmeasured.push(name.into()),
+        }
     }
 
     /// Returns the value of the metric called `name`.

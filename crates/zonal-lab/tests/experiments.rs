@@ -8,3 +8,4 @@ mod figure_bounds;
 mod hostile_files;
 mod many_entries;
 mod programs;
+mod programs_without_work;

@@ -118,15 +118,16 @@ impl Program for Build {
             })?;
         }
         let mut outcome = run_watching_pagesets(system, threads, mine[0], span.end, stop)?;
+        let measured = |value: f64| (shared.pages.get() > 0).then_some(value);
         let rate = shared.pages.get() as f64 / (span.end - span.start).seconds();
         let (taking, giving) = (shared.taking.percent(mine.len()), shared.giving.percent(mine.len()));
-        outcome.metric("build_time", "s", self.build_pages / rate);
-        outcome.metric("zone_lock_contention", "% of cycles", taking + giving);
-        outcome.metric("rmqueue", "% of cycles", taking);
-        outcome.metric("free_unref_page_list", "% of cycles", giving);
-        let refilled = 100.0 * shared.taking.moved() as f64 / shared.pages.get().max(1) as f64;
-        outcome.metric("zone_pages", "% of pages", refilled);
-        outcome.metric("lruvec_lock", "% of cycles", shared.listing.percent(mine.len()));
+        outcome.sampled("build_time", "s", measured(self.build_pages / rate));
+        outcome.sampled("zone_lock_contention", "% of cycles", measured(taking + giving));
+        outcome.sampled("rmqueue", "% of cycles", measured(taking));
+        outcome.sampled("free_unref_page_list", "% of cycles", measured(giving));
+        let refilled = 100.0 * shared.taking.moved() as f64 / shared.pages.get() as f64;
+        outcome.sampled("zone_pages", "% of pages", measured(refilled));
+        outcome.sampled("lruvec_lock", "% of cycles", measured(shared.listing.percent(mine.len())));
         Ok(outcome)
     }
 }

@@ -64,12 +64,14 @@ impl Program for Copies {
         let phases = [const { Cell::new(Time::ZERO) }; 3];
         let mut outcome = machine.run(vec![Box::new(|| self.process(&machine, &phases))], stop)?;
         let mut begin = Time::ZERO;
-        for (name, end) in ["download_tar_s", "dd_source_files_s", "delete_source_s"].into_iter().zip(&phases)
-        {
-            outcome.metric(name, "s", (end.get() - begin).seconds());
+        let has_pages = self.pages(system.sim.machine) > 0;
+        let names = ["download_tar_s", "dd_source_files_s", "delete_source_s"];
+        for ((name, has_work), end) in names.into_iter().zip([true, self.copies > 0, true]).zip(&phases) {
+            let took = (end.get() - begin).seconds();
+            outcome.sampled(name, "s", (has_pages && has_work).then_some(took));
             begin = end.get();
         }
-        outcome.metric("elapsed_s", "s", outcome.seconds);
+        outcome.sampled("elapsed_s", "s", has_pages.then_some(outcome.seconds));
         outcome.metrics.extend(machine.reclaim());
         Ok(outcome)
     }
@@ -85,10 +87,15 @@ impl Copies {
         }
     }
 
+    /// Returns the pages of a source file.
+    fn pages(&self, machine: &SimulatedMachine) -> u32 {
+        (self.file_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)) as u32
+    }
+
     fn process(&self, machine: &FileMachine<'_, '_, '_>, phases: &[Cell<Time>; 3]) {
         let world = machine.system.sim.world;
         let page_bytes = f64::from(machine.system.sim.machine.model.page_bytes);
-        let pages = (self.file_mib * f64::from(1 << 20) / page_bytes) as u32;
+        let pages = self.pages(machine.system.sim.machine);
         let arrival = page_bytes / (self.network_mb_s * 1e6);
         let mut files = with_capacity(machine.system, self.files * (self.copies + 1));
         for at in 0..self.files {

@@ -124,14 +124,14 @@ impl Exchange {
         let seconds = (shared.span.end - shared.span.start).seconds();
         let bytes = shared.pages.get() as f64 * f64::from(model.page_bytes);
         let busy = shared.busy.get().seconds() / seconds;
-        outcome.metric("throughput", "MB/s", bytes / seconds / 1e6);
-        outcome.metric("cpu_idle", "%", 100.0 * (1.0 - busy / cpus as f64));
-        outcome.metric("runnable", "processes", busy);
-        outcome.metric("alloc_p99", "us", shared.alloc.percentile_us(99.0));
-        outcome.metric("free_p99", "us", shared.free.percentile_us(99.0));
-        let contention =
-            (shared.taking.percent(cpus) + shared.giving.percent(cpus)) * cpus as f64 / busy.max(1e-9);
-        outcome.metric("zone_lock_contention", "% of cycles", contention);
+        let measured = |value: f64| (shared.pages.get() > 0 && busy > 0.0).then_some(value);
+        outcome.sampled("throughput", "MB/s", measured(bytes / seconds / 1e6));
+        outcome.sampled("cpu_idle", "%", measured(100.0 * (1.0 - busy / cpus as f64)));
+        outcome.sampled("runnable", "processes", measured(busy));
+        outcome.sampled("alloc_p99", "us", shared.alloc.percentile_us(99.0));
+        outcome.sampled("free_p99", "us", shared.free.percentile_us(99.0));
+        let contention = (shared.taking.percent(cpus) + shared.giving.percent(cpus)) * cpus as f64 / busy;
+        outcome.sampled("zone_lock_contention", "% of cycles", measured(contention));
     }
 }
 

@@ -122,10 +122,10 @@ impl FileWriters {
             ends.iter().zip(begins).map(|(&end, &begin)| files / (end - begin).seconds()).collect();
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
-        let deviation = (squares / (rates.len() as f64 - 1.0).max(1.0)).sqrt();
+        let deviation = (squares / (rates.len() as f64 - 1.0)).sqrt();
         outcome.metric("files_per_s_min", "files/s", rates.iter().copied().fold(f64::INFINITY, f64::min));
         outcome.metric("files_per_s_mean", "files/s", mean);
-        outcome.metric("files_per_s_stddev", "files/s", deviation);
+        outcome.sampled("files_per_s_stddev", "files/s", (rates.len() > 1).then_some(deviation));
         outcome.metric("files_per_s_max", "files/s", rates.iter().copied().fold(0.0, f64::max));
         outcome.metric("elapsed_s", "s", outcome.seconds);
     }

@@ -83,11 +83,12 @@ impl Program for FirstTouch {
         let mut outcome = Outcome::after(system, last);
         let total: f64 = ended.iter().map(|time| time.seconds()).sum();
         let user: f64 = ids.iter().map(|&id| world.account_of(id).user.seconds()).sum();
-        outcome.metric("wall", "s", last.seconds());
-        outcome.metric("min_wall", "s", first.seconds());
-        outcome.metric("sys", "s", total - user);
-        outcome.metric("user", "s", user);
-        outcome.metric("total_cpu", "s", total);
+        let measured = |value: f64| (pages > 0).then_some(value);
+        outcome.sampled("wall", "s", measured(last.seconds()));
+        outcome.sampled("min_wall", "s", measured(first.seconds()));
+        outcome.sampled("sys", "s", measured(total - user));
+        outcome.sampled("user", "s", measured(user));
+        outcome.sampled("total_cpu", "s", measured(total));
         Ok(outcome)
     }
 }

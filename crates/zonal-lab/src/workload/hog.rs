@@ -99,9 +99,10 @@ impl Program for Hog {
         let user: f64 = ids.iter().map(|id| account(id).user.seconds()).sum();
         let idle: f64 = ids.iter().map(|id| account(id).idle.seconds()).sum();
         let busy: f64 = ended.iter().map(|time| time.seconds()).sum::<f64>() - idle;
-        outcome.metric("sys", "s", (busy - user) * self.rounds);
-        outcome.metric("user", "s", user * self.rounds);
-        outcome.metric("real", "s", last.seconds() * self.rounds);
+        let measured = |value: f64| (share > 0).then_some(value * self.rounds);
+        outcome.sampled("sys", "s", measured(busy - user));
+        outcome.sampled("user", "s", measured(user));
+        outcome.sampled("real", "s", measured(last.seconds()));
         Ok(outcome)
     }
 }

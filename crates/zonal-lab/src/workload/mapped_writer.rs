@@ -94,14 +94,15 @@ impl Program for MappedWriter {
         let more = f64::from(rest) / f64::from((simulated - simulated / 2).max(1));
         let whole = |half: f64, end: f64| end + (end - half) * more;
         let elapsed = whole(half_time.seconds(), outcome.seconds);
-        outcome.metric("elapsed_s", "s", elapsed);
+        let measured = |value: f64| (written.get() > 0).then_some(value);
+        outcome.sampled("elapsed_s", "s", measured(elapsed));
         if self.seconds.is_some() {
             let mib = f64::from(written.get()) / f64::from(self.pages(system, 1.0));
-            outcome.metric("written_mib_s", "MiB/s", mib / elapsed);
-            outcome.metric("slowest_store_ms", "ms", slowest.get().seconds() * 1e3);
+            outcome.sampled("written_mib_s", "MiB/s", measured(mib / elapsed));
+            outcome.sampled("slowest_store_ms", "ms", measured(slowest.get().seconds() * 1e3));
         }
         for (begin, end) in half.iter().zip(machine.reclaim()) {
-            outcome.metric(end.name, end.unit, whole(begin.value, end.value));
+            outcome.sampled(end.name, end.unit, measured(whole(begin.value, end.value)));
         }
         Ok(outcome)
     }

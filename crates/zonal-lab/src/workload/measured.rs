@@ -69,9 +69,9 @@ impl Latencies {
         result
     }
 
-    /// Returns the latency, in microseconds, that `percent` percent of the operations did not exceed. Returns 0 if
+    /// Returns the latency, in microseconds, that `percent` percent of the operations did not exceed. Returns `None` if
     /// there were no operations.
-    pub(super) fn percentile_us(&self, percent: f64) -> f64 {
+    pub(super) fn percentile_us(&self, percent: f64) -> Option<f64> {
         let counts = self.counts.borrow();
         let all: u64 = counts.values().sum();
         let at = (all.saturating_sub(1) as f64 * percent / 100.0) as u64;
@@ -80,7 +80,7 @@ impl Latencies {
             passed += **count;
             passed > at
         });
-        reached.map_or(0.0, |(time, _)| time.ps() as f64 / 1e6)
+        reached.map(|(time, _)| time.ps() as f64 / 1e6)
     }
 }
 

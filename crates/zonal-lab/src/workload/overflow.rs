@@ -131,11 +131,11 @@ impl Program for Overflow {
         let ended = world.run(threads, stop)?;
         system.check_accounting();
         let mut outcome = Outcome::after(system, ended.into_iter().max().unwrap_or_default());
-        outcome.metric("alloc", "ns/page", shared.process.mean_ns());
-        outcome.metric("nearer", "% of pages", 100.0 - shared.process.percent());
+        outcome.sampled("alloc", "ns/page", shared.process.mean_ns());
+        outcome.sampled("nearer", "% of pages", shared.process.percent().map(|percent| 100.0 - percent));
         if self.churn_pages != 0 {
-            outcome.metric("churn_alloc", "ns/page", shared.full_node.mean_ns());
-            outcome.metric("churn_local", "% of pages", shared.full_node.percent());
+            outcome.sampled("churn_alloc", "ns/page", shared.full_node.mean_ns());
+            outcome.sampled("churn_local", "% of pages", shared.full_node.percent());
         }
         Ok(outcome)
     }
@@ -268,11 +268,17 @@ impl AllocationStats {
         block
     }
 
-    fn mean_ns(&self) -> f64 {
-        1e9 * self.time.get().seconds() / self.pages.get().max(1) as f64
+    /// Returns the mean time of an allocation, if there was one.
+    fn mean_ns(&self) -> Option<f64> {
+        self.per_page(1e9 * self.time.get().seconds())
     }
 
-    fn percent(&self) -> f64 {
-        100.0 * self.expected.get() as f64 / self.pages.get().max(1) as f64
+    /// Returns the percentage of pages from the expected node, if there were pages.
+    fn percent(&self) -> Option<f64> {
+        self.per_page(100.0 * self.expected.get() as f64)
+    }
+
+    fn per_page(&self, sum: f64) -> Option<f64> {
+        (self.pages.get() > 0).then(|| sum / self.pages.get() as f64)
     }
 }

@@ -101,9 +101,12 @@ impl Program for PageFaults {
         }
         let mut outcome = run_watching_pagesets(system, threads, mine[0], span.end, stop)?;
         let bytes = kernel.pages.get() as f64 * f64::from(sim.machine.model.page_bytes);
-        outcome.metric("throughput", "GB/s", bytes / (span.end - span.start).seconds() / 1e9);
-        outcome.metric("zone_lock_contention", "% of cycles", kernel.zone_lock.percent(mine.len()));
-        outcome.metric("lruvec_lock", "% of cycles", kernel.lists_lock.percent(mine.len()));
+        let measured = |value: f64| (kernel.pages.get() > 0).then_some(value);
+        let throughput = bytes / (span.end - span.start).seconds() / 1e9;
+        outcome.sampled("throughput", "GB/s", measured(throughput));
+        let (zone, lists) = (&kernel.zone_lock, &kernel.lists_lock);
+        outcome.sampled("zone_lock_contention", "% of cycles", measured(zone.percent(mine.len())));
+        outcome.sampled("lruvec_lock", "% of cycles", measured(lists.percent(mine.len())));
         Ok(outcome)
     }
 }

@@ -59,6 +59,8 @@ impl Together {
             for metric in outcome.metrics {
                 joined.metric(format!("{name}.{}", metric.name), metric.unit, metric.value);
             }
+            let unmeasured = outcome.unmeasured.iter().map(|metric| format!("{name}.{metric}").into());
+            joined.unmeasured.extend(unmeasured);
             for mut series in outcome.series {
                 series.name = format!("{name}: {}", series.name);
                 joined.series.push(series);
