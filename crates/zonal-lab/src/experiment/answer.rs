@@ -2,15 +2,15 @@
 //! that was an input, and whether other seeds or costs would change the answer.
 //!
 //! Related files: `experiment/results.rs` defines the question, `experiment/trials.rs` the runs of a spread.
-//! `experiment/idle.rs` finds mechanisms that never acted.
+//! `experiment/change.rs` describes changes, `experiment/idle.rs` finds mechanisms that never acted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::case_values::case_text;
+use super::change::{Change, Verdict, by_metric, clause, own_name, range, ranges, verdict};
 use super::idle;
-use super::keys::run_key;
-use super::results::{CaseValue, Question, Results, Row, Trial};
-use crate::figures;
+use super::keys::{case_key, run_key};
+use super::results::{CaseValue, CaseValues, Question, Results, Row, Trial};
 
 /// Metrics that answer a question if it names none, the best one first.
 const PREFERRED: [&str; 9] = [
@@ -25,9 +25,6 @@ const PREFERRED: [&str; 9] = [
     "alloc",
 ];
 
-/// Units whose smaller values are better.
-const LESS_IS_BETTER: [&str; 7] = ["s", "ms", "us", "ns/page", "% of cycles", "pages", "KiB"];
-
 /// The answer to an experiment's question.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
@@ -39,26 +36,19 @@ pub struct Answer {
     pub flips: Vec<String>,
 }
 
-/// How the compared variant differs from the baseline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
-    Same,
-    Better,
-    Worse,
-    Mixed,
-}
-
-/// A figure of the answer: a row, and its change by the allocator alone, in percent; infinite if the baseline is zero.
-type Change<'r> = (&'r Row, f64);
-
 impl Results {
     /// Returns the answer to the experiment's question, or `None` if there are not two variants to compare.
     #[must_use]
     pub fn answer(&self) -> Option<Answer> {
         let (variant, baseline) = (&*self.compared()?.name, &*self.baseline()?.name);
         let changes = self.changes(self.rows.iter().filter(|row| row.variant == variant));
-        if changes.is_empty() || self.missing > 0 {
+        let unmeasured = self.unmeasured([variant, baseline]);
+        if self.missing > 0 || (changes.is_empty() && unmeasured.is_empty()) {
             return None;
+        }
+        if changes.is_empty() {
+            let text = "Nothing was measured: there was no work in the measured time.".to_owned();
+            return Some(Answer { text, survives: None, flips: Vec::new() });
         }
         let margin = self.margin();
         let verdict = verdict(&changes, margin);
@@ -67,13 +57,15 @@ impl Results {
             Verdict::Better => format!("{variant} is better than {baseline}: "),
             Verdict::Worse => format!("{variant} is worse than {baseline}: "),
             Verdict::Mixed => format!("{variant} is in some cases better than {baseline}, in others worse: "),
+            Verdict::Other => format!("{variant} is neither better nor worse than {baseline}, but differs: "),
         };
         let metrics = by_metric(changes);
         let clauses: Vec<String> = metrics.iter().map(|(_, changes)| clause(changes, margin)).collect();
         text += &(clauses.join("; ") + ".");
+        text += &unmeasured;
         text += &self.assumed(&metrics);
         let flips = self.flips(variant, verdict);
-        text += &self.survival(&flips);
+        text += &self.survival(variant, &flips);
         idle::mechanisms(self).into_iter().for_each(|sentence| text += &format!(" {sentence}"));
         let survives = (!self.trials.is_empty()).then_some(flips.is_empty());
         Some(Answer { text, survives, flips })
@@ -86,15 +78,67 @@ impl Results {
     }
 
     /// Returns the changes of the figures that answer the question.
-    fn changes<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Vec<Change<'r>> {
+    fn changes<'r>(&'r self, rows: impl Iterator<Item = &'r Row>) -> Vec<Change<'r>> {
         let rows: Vec<&Row> = rows.collect();
-        let preferred = preferred(&rows);
-        let answers = |row: &Row| match &self.question.metrics[..] {
-            [] => preferred[&program_key(row)] == row.metric,
-            named => named.iter().any(|name| is_called(row, name)),
+        let preferred = self.preferred(&rows);
+        let rows = rows.into_iter().filter(|row| self.answers(&preferred, &row.case, &row.metric));
+        rows.filter_map(Change::of).collect()
+    }
+
+    /// Whether a metric of a case answers the question.
+    fn answers(&self, preferred: &HashMap<String, &str>, case: &CaseValues, metric: &str) -> bool {
+        match &self.question.metrics[..] {
+            [] => preferred.get(&program_key(case, metric)).is_some_and(|name| *name == metric),
+            named => named.iter().any(|name| is_called(case, metric, name)),
+        }
+    }
+
+    /// Returns the best of the metrics that each program reports, or would report had it done work, in each case.
+    fn preferred<'r>(&'r self, rows: &[&'r Row]) -> HashMap<String, &'r str> {
+        let place = |metric: &str| {
+            PREFERRED.iter().position(|name| *name == own_name(metric)).unwrap_or(PREFERRED.len())
         };
-        let rows = rows.iter().filter(|row| answers(row));
-        rows.filter_map(|row| Some((*row, row.allocator_change_pct().or_else(|| from_zero(row))?))).collect()
+        let mut best: HashMap<String, &str> = HashMap::new();
+        let unmeasured = self
+            .runs
+            .iter()
+            .flat_map(|run| run.outcome.unmeasured.iter().map(|metric| (&run.case, &**metric)));
+        for (case, metric) in rows.iter().map(|row| (&row.case, &*row.metric)).chain(unmeasured) {
+            let found = best.entry(program_key(case, metric)).or_insert(metric);
+            if place(metric) < place(found) {
+                *found = metric;
+            }
+        }
+        best
+    }
+
+    /// Names the figures that answer the question but were not measured in a run of the variants. Empty if there are none.
+    fn unmeasured(&self, variants: [&str; 2]) -> String {
+        let rows: Vec<&Row> = self.rows.iter().collect();
+        let preferred = self.preferred(&rows);
+        let cases = self.runs.iter().map(|run| case_key(&run.case)).collect::<HashSet<_>>().len();
+        let mut metrics: Vec<(&str, Vec<&CaseValues>)> = Vec::new();
+        for run in self.runs.iter().filter(|run| variants.contains(&&*run.variant)) {
+            for metric in &run.outcome.unmeasured {
+                if !self.answers(&preferred, &run.case, metric) {
+                    continue;
+                }
+                match metrics.iter_mut().find(|(known, _)| known == metric) {
+                    Some((_, cases)) if cases.contains(&&run.case) => {}
+                    Some((_, cases)) => cases.push(&run.case),
+                    None => metrics.push((metric, vec![&run.case])),
+                }
+            }
+        }
+        let text = |(metric, there): &(&str, Vec<&CaseValues>)| match there[..] {
+            [case] => format!("{metric} with {}", case_text(case)),
+            _ => format!("{metric} in {} of {cases} cases", there.len()),
+        };
+        let texts: Vec<String> = metrics.iter().map(text).collect();
+        if texts.is_empty() {
+            return String::new();
+        }
+        format!(" Not measured, because there was no work in the measured time: {}.", texts.join(", "))
     }
 
     /// Returns the seeds and costs with which the verdict is another one.
@@ -115,26 +159,23 @@ impl Results {
         let treated = self.variants.iter().flat_map(|variant| {
             self.changes(self.rows.iter().filter(move |row| row.variant == variant.name))
         });
-        treated.map(|(row, _)| row).filter(|row| row.published_change_pct().is_some()).collect()
+        treated.map(|change| change.row).filter(|row| row.published_change_pct().is_some()).collect()
     }
 
     /// Describes the compared variant's changes in a trial.
     #[must_use]
     pub fn trial_text(&self, trial: &Trial) -> String {
         let changes = by_metric(self.changes(trial.rows.iter()));
-        let text = |(metric, changes): &(&str, Vec<Change<'_>>)| {
-            let changes: Vec<f64> = changes.iter().map(|(_, change)| *change).collect();
-            format!("{metric} {}", range(&changes))
-        };
+        let text = |(metric, changes): &(&str, Vec<Change<'_>>)| format!("{metric} {}", ranges(changes));
         changes.iter().map(text).collect::<Vec<_>>().join(", ")
     }
 
     /// Describes how much the variant's own hardware costs add to the changes.
     fn assumed(&self, metrics: &[(&str, Vec<Change<'_>>)]) -> String {
         let own = metrics.iter().filter_map(|(metric, changes)| {
-            let with_own = changes.iter().filter(|(row, _)| row.at_baseline_costs.is_some());
-            let totals: Vec<f64> = with_own.filter_map(|(row, _)| row.change_pct()).collect();
-            (!totals.is_empty()).then(|| format!("{metric} changes by {}", range(&totals)))
+            let with_own = changes.iter().filter(|change| change.row.at_baseline_costs.is_some());
+            let totals: Vec<f64> = with_own.filter_map(|change| change.row.change_pct()).collect();
+            (!totals.is_empty()).then(|| format!("{metric} changes by {} %", range(&totals)))
         });
         let own: Vec<String> = own.collect();
         if own.is_empty() {
@@ -158,16 +199,18 @@ impl Results {
         )
     }
 
-    fn survival(&self, flips: &[String]) -> String {
+    fn survival(&self, variant: &str, flips: &[String]) -> String {
         let seeds = self.trials.iter().filter(|trial| trial.is_seed).count();
         let costs = self.trials.len() - seeds;
-        match (self.trials.is_empty(), flips) {
-            (true, _) => String::new(),
+        let has_seed = seeds == 0 || self.depends_on_seed(variant);
+        let changes = if costs == 1 { "1 change" } else { &format!("{costs} changes") };
+        let mut text = match (self.trials.is_empty(), flips) {
+            (true, _) => return String::new(),
+            (false, []) if !has_seed => {
+                format!(" The answer is the same with {changes} of one cost by 20 %.")
+            }
             (false, []) => {
-                format!(
-                    " The answer is the same with {} seeds and {costs} changes of one cost by 20 %.",
-                    seeds + 1
-                )
+                format!(" The answer is the same with {} seeds and {changes} of one cost by 20 %.", seeds + 1)
             }
             (false, _) => format!(
                 " The answer is not certain: with {} of {} other seeds and costs it is another one ({}).",
@@ -175,139 +218,42 @@ impl Results {
                 self.trials.len(),
                 flips.join(", ")
             ),
+        };
+        if !has_seed {
+            text += " The seed changes nothing here.";
         }
+        text
+    }
+
+    /// Whether a figure of the variant or of the baseline is another one with another seed.
+    fn depends_on_seed(&self, variant: &str) -> bool {
+        let own = self.rows.iter().filter(|row| row.variant == variant);
+        let own: HashMap<String, &Row> = own.map(|row| (row.figure_key(), row)).collect();
+        let values = |row: &Row| (row.at_baseline_costs.unwrap_or(row.predicted), row.baseline);
+        let differs = |row: &Row| own.get(&row.figure_key()).is_none_or(|own| values(own) != values(row));
+        self.trials.iter().filter(|trial| trial.is_seed).flat_map(|trial| &trial.rows).any(differs)
     }
 }
 
-/// Groups changes by metric, in the order of the rows.
-fn by_metric(changes: Vec<Change<'_>>) -> Vec<(&str, Vec<Change<'_>>)> {
-    let mut metrics: Vec<(&str, Vec<Change<'_>>)> = Vec::new();
-    for change in changes {
-        match metrics.iter_mut().find(|(metric, _)| *metric == change.0.metric) {
-            Some((_, changes)) => changes.push(change),
-            None => metrics.push((&change.0.metric, vec![change])),
-        }
-    }
-    metrics
+/// Returns a key that is equal for two figures exactly when they are of the same case and program.
+fn program_key(case: &CaseValues, metric: &str) -> String {
+    run_key(case, program(metric))
 }
 
-/// Returns the best of the metrics that each program reports in each case.
-fn preferred<'r>(rows: &[&'r Row]) -> HashMap<String, &'r str> {
-    let place =
-        |metric: &str| PREFERRED.iter().position(|name| *name == own_name(metric)).unwrap_or(PREFERRED.len());
-    let mut best = HashMap::new();
-    for row in rows {
-        let found = best.entry(program_key(row)).or_insert(&*row.metric);
-        if place(&row.metric) < place(found) {
-            *found = &row.metric;
-        }
-    }
-    best
-}
-
-/// Returns a key that is equal for two rows exactly when they are of the same case and program.
-fn program_key(row: &Row) -> String {
-    run_key(&row.case, program(&row.metric))
-}
-
-/// Whether a row's metric is called `name`: METRIC, PART.METRIC or PROGRAM.METRIC.
-fn is_called(row: &Row, name: &str) -> bool {
-    let part = match row.case.first() {
+/// Whether a metric is called `name`: METRIC, PART.METRIC or PROGRAM.METRIC.
+fn is_called(case: &CaseValues, metric: &str, name: &str) -> bool {
+    let part = match case.first() {
         Some((_, CaseValue::Text(part))) => part,
         _ => "",
     };
-    row.metric == name
-        || own_name(&row.metric) == name
-        || name.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')) == Some(&row.metric)
+    metric == name
+        || own_name(metric) == name
+        || name.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')) == Some(metric)
 }
 
 /// Returns the program in the name of a metric, or an empty text.
 fn program(metric: &str) -> &str {
     metric.rsplit_once('.').map_or("", |(program, _)| program)
-}
-
-/// Returns the name of a metric without its program.
-fn own_name(metric: &str) -> &str {
-    metric.rsplit_once('.').map_or(metric, |(_, name)| name)
-}
-
-/// Returns an infinite change if the baseline is zero.
-fn from_zero(row: &Row) -> Option<f64> {
-    let value = row.at_baseline_costs.unwrap_or(row.predicted);
-    let is_change = row.baseline == Some(0.0) && row.unit != "id" && value.is_finite();
-    is_change.then(|| value.signum() * f64::INFINITY)
-}
-
-/// Returns the gain of a change: positive if the variant is better.
-fn gain((row, change): &Change<'_>) -> f64 {
-    if LESS_IS_BETTER.contains(&&*row.unit) { -change } else { *change }
-}
-
-fn verdict(changes: &[Change<'_>], margin: f64) -> Verdict {
-    let better = changes.iter().any(|change| gain(change) > margin);
-    let worse = changes.iter().any(|change| gain(change) < -margin);
-    match (better, worse) {
-        (false, false) => Verdict::Same,
-        (true, false) => Verdict::Better,
-        (false, true) => Verdict::Worse,
-        (true, true) => Verdict::Mixed,
-    }
-}
-
-/// Describes the changes of one metric: `wall 1.2 to 32 % lower, most with cpus = 64 (0.61 instead of 0.90 s)`.
-fn clause(changes: &[Change<'_>], margin: f64) -> String {
-    let metric = &changes[0].0.metric;
-    let directions = [("higher", 1.0), ("lower", -1.0)].into_iter().filter_map(|(word, sign)| {
-        let there: Vec<&Change<'_>> = changes.iter().filter(|(_, change)| sign * change > margin).collect();
-        let most = there.iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
-        let sizes: Vec<f64> = there.iter().map(|(_, change)| change.abs()).collect();
-        let which = if gain(most) > 0.0 { "better" } else { "worse" };
-        let place = place(most.0, there.len(), changes.len());
-        let size =
-            if sizes.iter().any(|size| size.is_finite()) { unsigned(&sizes) + " % " } else { String::new() };
-        Some(format!("{size}{word} ({which}){place}"))
-    });
-    let mut texts: Vec<String> = directions.collect();
-    let same = changes.iter().filter(|(_, change)| change.abs() <= margin).count();
-    if texts.is_empty() {
-        let cases = if same == 1 { String::new() } else { format!(" in any of {same} cases") };
-        return format!("{metric} differs by no more than {} %{cases}", figures::exact(margin));
-    }
-    if same > 0 {
-        let cases = if same == 1 { "case" } else { "cases" };
-        texts.push(format!("and within {} % in {same} {cases}", figures::exact(margin)));
-    }
-    format!("{metric} {}", texts.join(", "))
-}
-
-/// Describes where `there` of all cases have a change, of which `row` has the largest.
-fn place(row: &Row, there: usize, all: usize) -> String {
-    let after = row.at_baseline_costs.unwrap_or(row.predicted);
-    let before = row.baseline.unwrap_or_default();
-    let values = format!("{} instead of {} {}", figures::number(after), figures::number(before), row.unit);
-    match (case_text(&row.case), there) {
-        (case, _) if case.is_empty() || all == 1 => format!(", {values}"),
-        (case, 1) => format!(" with {case} ({values})"),
-        (case, _) => format!(" in {there} of {all} cases, most with {case} ({values})"),
-    }
-}
-
-/// Formats sizes as a range: `1.2 to 32`.
-fn unsigned(sizes: &[f64]) -> String {
-    let text = range(sizes);
-    text.replace(['+', '−'], "").trim_end_matches(" %").to_owned()
-}
-
-/// Formats changes as a range: `−32 to +1.2 %`. Those from zero have no percentage.
-fn range(changes: &[f64]) -> String {
-    let finite = || changes.iter().copied().filter(|change| change.is_finite());
-    let least = finite().fold(f64::INFINITY, f64::min);
-    let most = finite().fold(f64::NEG_INFINITY, f64::max);
-    if least > most {
-        return "changes from zero".to_owned();
-    }
-    let [least, most] = [least, most].map(figures::deviation);
-    if least == most { format!("{least} %") } else { format!("{least} to {most} %") }
 }
 
 impl Row {
@@ -325,8 +271,9 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::{CaseValues, Effective, Role, VariantInfo};
+    use super::super::results::{Effective, Role, RunResult, VariantInfo};
     use super::*;
+    use crate::outcome::Outcome;
 
     fn results(rows: &[(f64, f64, Option<f64>)]) -> Results {
         let info = |name: &str, role| VariantInfo { name: name.to_owned(), role, about: String::new() };
@@ -370,6 +317,96 @@ mod tests {
         assert_eq!(answer(&results), expected);
         results.question.margin_pct = Some(1.0);
         assert!(answer(&results).starts_with("new is in some cases better than old, in others worse: wall "));
+    }
+
+    /// Returns results with another metric.
+    fn of(metric: &str, unit: &str, rows: &[(f64, f64, Option<f64>)]) -> Results {
+        let mut results = results(rows);
+        for row in &mut results.rows {
+            (row.metric, row.unit) = (metric.to_owned(), unit.to_owned());
+        }
+        results
+    }
+
+    #[test]
+    fn better_depends_on_the_metric_and_not_on_its_unit() {
+        let verdict = |metric: &str, unit: &str| answer(&of(metric, unit, &[(1.0, 0.9, None)]));
+        for (metric, unit, expected) in [
+            ("zone_pages", "% of pages", "new is better than old: zone_pages 10 % lower (better), "),
+            ("nearer", "% of pages", "new is worse than old: nearer 10 % lower (worse), "),
+            ("files_per_s_stddev", "files/s", "new is better than old: "),
+            ("files_per_s_mean", "files/s", "new is worse than old: "),
+            ("direct_pages_scanned", "pages", "new is better than old: "),
+            ("cpu_idle", "%", "new is neither better nor worse than old, but differs: cpu_idle 10 % lower, "),
+            ("runnable", "processes", "new is neither better nor worse than old, but differs: "),
+            ("kswapd_pages_reclaimed", "pages", "new is neither better nor worse than old, but differs: "),
+            ("web.throughput", "MB/s", "new is worse than old: web.throughput 10 % lower (worse), "),
+        ] {
+            let text = verdict(metric, unit);
+            assert!(text.starts_with(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages_that_were_zero_change_by_points() {
+        let small = of("nearer", "% of pages", &[(0.0, 5.65e-4, None), (50.0, 60.0, None)]);
+        let expected = "new is better than old: nearer 20 % higher (better) with cpus = 1 (60 instead of 50 % of pages), \
+                        and within 2 points in 1 case.";
+        assert_eq!(answer(&small), expected);
+        let large = of("nearer", "% of pages", &[(0.0, 30.0, None), (50.0, 60.0, None)]);
+        let expected = "nearer 20 % higher (better) with cpus = 1 (60 instead of 50 % of pages), 30 points higher (better) \
+                        with cpus = 0 (30 instead of 0 % of pages).";
+        assert!(answer(&large).ends_with(expected), "{}", answer(&large));
+        let none = of("nearer", "% of pages", &[(0.0, 1.0, None), (50.0, 50.0, None)]);
+        assert!(answer(&none).ends_with("nearer differs by no more than 2 % or points in any of 2 cases."));
+    }
+
+    #[test]
+    fn an_infinite_change_is_not_the_largest_of_others() {
+        let results = results(&[(0.0, 0.5, None), (1.0, 2.0, None), (2.0, 3.0, None)]);
+        let expected = "wall 50 to 100 % higher (worse) in 2 of 3 cases, most with cpus = 1 (2 instead of 1 s), higher \
+                        (worse) with cpus = 0 (0.5 instead of 0 s).";
+        assert!(answer(&results).ends_with(expected), "{}", answer(&results));
+    }
+
+    #[test]
+    fn figures_without_samples_are_named() {
+        let mut results = results(&[(1.0, 0.9, None), (1.0, 0.9, None)]);
+        let run = |cpus: f64, unmeasured: &[&'static str]| RunResult {
+            case: vec![("cpus".to_owned(), CaseValue::Number(cpus))],
+            variant: "old".to_owned(),
+            outcome: Outcome {
+                unmeasured: unmeasured.iter().map(|&name| name.into()).collect(),
+                ..Outcome::default()
+            },
+        };
+        results.runs = vec![run(0.0, &[]), run(1.0, &[]), run(2.0, &["wall", "sys"])];
+        let expected = " Not measured, because there was no work in the measured time: wall with cpus = 2.";
+        assert!(answer(&results).ends_with(expected), "{}", answer(&results));
+        results.rows.clear();
+        assert_eq!(answer(&results), "Nothing was measured: there was no work in the measured time.");
+        results.runs.clear();
+        assert_eq!(results.answer(), None);
+    }
+
+    #[test]
+    fn a_seed_that_changes_nothing_is_no_evidence() {
+        let mut results = results(&[(1.0, 0.9, None)]);
+        let trial = |is_seed, predicted| Trial {
+            what: String::new(),
+            is_seed,
+            rows: vec![Row { predicted, ..results.rows[1].clone() }],
+        };
+        let trials = [trial(true, 0.9), trial(false, 0.91), trial(true, 0.89)];
+        results.trials = trials[..2].to_vec();
+        let expected =
+            " The answer is the same with 1 change of one cost by 20 %. The seed changes nothing here.";
+        assert!(answer(&results).ends_with(expected), "{}", answer(&results));
+        results.trials = trials.to_vec();
+        assert!(
+            answer(&results)
+                .ends_with(" The answer is the same with 3 seeds and 1 change of one cost by 20 %.")
+        );
     }
 
     #[test]
@@ -435,8 +472,9 @@ mod tests {
         let mut rows: Vec<Row> = metrics.iter().map(|metric| row(1.0, metric)).collect();
         rows.push(row(2.0, "alloc"));
         let rows: Vec<&Row> = rows.iter().collect();
-        let best = preferred(&rows);
-        let of = |cpus: f64, metric: &str| best[&program_key(&row(cpus, metric))];
+        let results = Results::default();
+        let best = results.preferred(&rows);
+        let of = |cpus: f64, metric: &str| best[&program_key(&row(cpus, metric).case, metric)];
         assert_eq!((of(1.0, "alloc"), of(2.0, "alloc")), ("wall", "alloc"));
         assert_eq!((of(1.0, "web.alloc"), of(1.0, "disk.first")), ("web.throughput", "disk.second"));
         assert_eq!(best.len(), 4);

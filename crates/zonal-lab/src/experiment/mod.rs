@@ -16,6 +16,7 @@ mod answer;
 mod built_in;
 mod case_values;
 mod cases;
+mod change;
 mod choices;
 mod collect;
 mod document;

@@ -31,6 +31,10 @@ pub(super) fn deviations<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Option<
 /// Returns the first sentences of the report.
 pub(super) fn sentences(results: &Results) -> Vec<String> {
     let rows = &results.rows;
+    if rows.is_empty() && !results.runs.is_empty() {
+        let answer = results.answer().map(|answer| answer.text);
+        return vec![answer.unwrap_or_else(|| "There are no figures: nothing was measured.".to_owned())];
+    }
     if rows.is_empty() {
         return vec!["There are no figures: no run was finished.".to_owned()];
     }

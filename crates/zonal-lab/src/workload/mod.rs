@@ -17,6 +17,7 @@ mod kinds;
 mod lru_lists;
 mod mapped_writer;
 mod measured;
+mod metrics;
 mod observer;
 mod overflow;
 mod page_faults;
@@ -36,6 +37,7 @@ pub use self::first_touch::FirstTouch;
 pub use self::hog::Hog;
 pub use self::kinds::{KeyInfo, Keys, hardware_keys, kinds};
 pub use self::mapped_writer::MappedWriter;
+pub use self::metrics::{Better, better};
 pub use self::overflow::Overflow;
 pub use self::page_faults::PageFaults;
 pub use self::placement::Placement;
@@ -96,30 +98,9 @@ impl Workload {
         if let Self::Together(together) = self {
             return together.unit_of(metric);
         }
-        let unit = match metric {
-            "throughput" if matches!(self, Self::PageFaults(_)) => "GB/s",
-            "throughput" | "copy" | "scale" | "add" | "triad" => "MB/s",
-            "wall" | "min_wall" | "sys" | "user" | "total_cpu" | "real" | "build_time" | "elapsed_s"
-            | "download_tar_s" | "dd_source_files_s" | "delete_source_s" => "s",
-            "zone_lock_contention" | "rmqueue" | "free_unref_page_list" | "lruvec_lock" => "% of cycles",
-            "cpu_idle" => "%",
-            "runnable" => "processes",
-            "alloc_p99" | "free_p99" => "us",
-            "node" => "id",
-            "files_per_s_min" | "files_per_s_mean" | "files_per_s_stddev" | "files_per_s_max" => "files/s",
-            "written_mib_s" => "MiB/s",
-            "slowest_store_ms" => "ms",
-            "alloc" | "churn_alloc" => "ns/page",
-            "nearer" | "churn_local" | "zone_pages" => "% of pages",
-            "direct_pages_scanned"
-            | "direct_pages_reclaimed"
-            | "kswapd_pages_scanned"
-            | "kswapd_pages_reclaimed"
-            | "pages_dropped_with_files" => "pages",
-            "page_outs_kib" => "KiB",
-            _ => return None,
-        };
-        Some(unit)
+        let (unit, _) = metrics::known(metric)?;
+        let is_large = metric == "throughput" && matches!(self, Self::PageFaults(_));
+        Some(if is_large { "GB/s" } else { unit })
     }
 
     /// Whether the program reads or writes files.
