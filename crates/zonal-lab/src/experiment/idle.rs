@@ -83,7 +83,7 @@ fn too_short(results: &Results, variants: [usize; 2]) -> Option<String> {
     let longest = results.runs.iter().map(|run| run.outcome.seconds).fold(0.0, f64::max);
     (is_compared && longest > 0.0 && longest < ADAPTED_AFTER_SECONDS).then(|| {
         format!(
-            "In no run did tuning from depth act: it adapts pagesets once a second, and the longest run took {} s.",
+            "Tuning from depth adapts pagesets once a second, and the longest run took {} s: its full effect is not shown.",
             figures::number(longest)
         )
     })
@@ -109,8 +109,8 @@ mod tests {
                 ..Results::default()
             })
         };
-        let expected = "In no run did tuning from depth act: it adapts pagesets once a second, and the longest run took \
-                        0.5 s.";
+        let expected = "Tuning from depth adapts pagesets once a second, and the longest run took 0.5 s: its full effect is \
+                        not shown.";
         assert_eq!(sentences(["fixed", "depth"], 0.5), [expected]);
         assert!(sentences(["fixed", "depth"], 3.0).is_empty());
         assert!(sentences(["fixed", "stepwise"], 0.5).is_empty());
