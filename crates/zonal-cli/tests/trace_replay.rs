@@ -42,6 +42,7 @@ fn replays_are_documents_that_repeat_byte_for_byte() {
         assert!(number(&moment["after_at_most"]) <= 3, "{moment}");
     }
     let ours = replay(&["--tuning", "fixed", "--tuning", "depth", "--seed", "7"], folder);
+    assert!(ours["lost"].is_u64() && ours["has_recorded_cpus"].is_boolean(), "{ours}");
     let rows = ours["rows"].as_array().unwrap();
     let tunings: Vec<&str> = rows.iter().map(|row| row["tuning"].as_str().unwrap()).collect();
     assert_eq!(tunings, ["fixed", "depth"]);

@@ -90,6 +90,12 @@ pub(super) fn ours(replay: &OwnReplay, file: &Path, width: Width) -> String {
         "{:.3} s of {kernel} on machine {}, simulated with seed {}. {} frames were allocated before.",
         replay.seconds, replay.machine, replay.seed, replay.filled
     ));
+    if replay.lost > 0 {
+        say(&format!("{} events are missing, so the figures are not to be relied on.", replay.lost));
+    }
+    if !replay.has_recorded_cpus {
+        say("The machine lacks some of the recorded CPUs, so the nth recorded CPU is the machine's nth.");
+    }
     if replay.unknown_frees > 0 {
         say(&format!("{} frees of frames that nothing held were left out.", replay.unknown_frees));
     }

@@ -100,4 +100,4 @@ pub enum ReplayError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -21,7 +21,7 @@ use zonal_trace::{Action, Event, TraceReader};
 
 use super::ReplayError;
 use super::held::{Held, Spread};
-use super::script::Script;
+use super::script::{self, Script};
 use super::start;
 use crate::sim::{Hardware, Role, SimulatedMachine, Simulation, Threads, Time};
 use crate::system::System;
@@ -90,6 +90,10 @@ pub struct OwnReplay {
     pub seconds: f64,
     /// Events that were read.
     pub events: u64,
+    /// Events that are missing in the trace.
+    pub lost: u64,
+    /// Whether each CPU repeats what the CPU with its id did. Otherwise, the nth recorded CPU is the machine's nth.
+    pub has_recorded_cpus: bool,
     /// Whether the trace is whole.
     pub is_complete: bool,
     /// Frames allocated before the trace.
@@ -108,6 +112,8 @@ pub struct OwnTrace<'a> {
     kernel: Option<String>,
     spread: Spread,
     before: Option<&'a Sample>,
+    /// Whether the machine has all of the recorded CPUs.
+    pub(crate) has_recorded_cpus: bool,
 }
 
 /// A run with what does not depend on the configuration.
@@ -122,7 +128,9 @@ pub(crate) struct Run {
     /// The length of what was replayed, in seconds.
     pub(crate) seconds: f64,
     is_complete: bool,
-    events: u64,
+    /// Events that were read.
+    pub(crate) events: u64,
+    lost: u64,
 }
 
 impl<'a> OwnTrace<'a> {
@@ -148,7 +156,8 @@ impl<'a> OwnTrace<'a> {
             None => Spread::default(),
         };
         let model = machine.cloned().or(recorded).ok_or(ReplayError::NoMachine { origin })?;
-        Ok(Self { file, model, kernel: header.kernel.clone(), spread, before })
+        let has_recorded_cpus = script::has_all(&model, &header.cpus);
+        Ok(Self { file, model, kernel: header.kernel, spread, before, has_recorded_cpus })
     }
 
     /// Returns the machine.
@@ -180,6 +189,7 @@ impl<'a> OwnTrace<'a> {
             seconds: script.seconds(),
             is_complete: script.is_complete(),
             events: script.events(),
+            lost: script.lost(),
             ..run
         })
     }
@@ -203,6 +213,8 @@ pub fn replay_ours(
         seed: options.seed,
         seconds: 0.0,
         events: 0,
+        lost: 0,
+        has_recorded_cpus: trace.has_recorded_cpus,
         is_complete: true,
         filled: 0,
         unknown_frees: 0,
@@ -216,7 +228,7 @@ pub fn replay_ours(
         let run = trace.run(&Hardware::default(), &config, options.seed, u64::MAX, stop, &watch)?;
         replay.seconds = run.seconds;
         replay.is_complete = run.is_complete;
-        replay.events = run.events;
+        (replay.events, replay.lost) = (run.events, run.lost);
         (replay.filled, replay.unknown_frees) = (run.filled, run.unknown_frees);
         replay.rows.push(OwnRow { tuning: tuning.name().to_owned(), ..run.row });
     }
@@ -310,7 +322,7 @@ fn run<R: std::io::Read>(
     let operation_ns = system.spent().seconds() * 1e9 / (system.operations() - begun).max(1) as f64;
     let (filled, is_complete) = (filled.get(), true);
     let marks = after.marks - before.marks;
-    Ok(Run { row, operation_ns, marks, filled, unknown_frees, seconds: 0.0, is_complete, events: 0 })
+    Ok(Run { row, operation_ns, marks, filled, unknown_frees, seconds: 0.0, is_complete, events: 0, lost: 0 })
 }
 
 /// Repeats what a CPU did, on its thread.

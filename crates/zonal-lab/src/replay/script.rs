@@ -32,20 +32,38 @@ pub(super) struct Script<R> {
     read_until: Cell<Time>,
     /// The length of a whole trace.
     length: Cell<Time>,
+    /// Events that are missing in what was read.
+    lost: Cell<u64>,
     is_over: Cell<bool>,
     is_complete: Cell<bool>,
     error: RefCell<Option<ReplayError>>,
 }
 
+/// Whether a machine has all of the recorded CPUs.
+pub(super) fn has_all(model: &MachineModel, recorded: &[u32]) -> bool {
+    let there = cpus(model);
+    recorded.iter().all(|&cpu| there.binary_search(&(cpu as usize)).is_ok())
+}
+
+/// Returns the ids of a machine's CPUs in ascending order.
+fn cpus(model: &MachineModel) -> Vec<usize> {
+    let cpus = model.nodes.iter().flat_map(|node| &node.cpus);
+    let mut cpus: Vec<usize> = cpus.map(|cpu| cpu.index()).collect();
+    cpus.sort_unstable();
+    cpus
+}
+
 impl<R: Read> Script<R> {
-    /// Creates the script of a trace on a machine. If the machine has fewer CPUs than were recorded, some repeat what
-    /// several did. The script ends after about `most` events. `origin` names the trace in errors.
+    /// Creates the script of a trace on a machine. If the machine lacks one of the recorded CPUs, the nth recorded one is
+    /// its nth; if it has fewer, some repeat what several did. The script ends after about `most` events. `origin` names
+    /// the trace in errors.
     pub(super) fn new(reader: TraceReader<R>, origin: String, model: &MachineModel, most: u64) -> Self {
-        let mut there: Vec<usize> =
-            model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
-        there.sort_unstable();
-        let recorded = reader.header().cpus.len();
-        let cpus: Vec<usize> = there.into_iter().cycle().take(recorded).collect();
+        let recorded = &reader.header().cpus;
+        let cpus: Vec<usize> = if has_all(model, recorded) {
+            recorded.iter().map(|&cpu| cpu as usize).collect()
+        } else {
+            cpus(model).into_iter().cycle().take(recorded.len()).collect()
+        };
         let waiting = RefCell::new(vec![VecDeque::new(); cpus.len()]);
         Self {
             reader: RefCell::new(reader),
@@ -55,6 +73,7 @@ impl<R: Read> Script<R> {
             waiting,
             read_until: Cell::new(Time::ZERO),
             length: Cell::new(Time::ZERO),
+            lost: Cell::new(0),
             is_over: Cell::new(false),
             is_complete: Cell::new(true),
             error: RefCell::new(None),
@@ -94,6 +113,9 @@ impl<R: Read> Script<R> {
         for _ in 0..READ_AT_ONCE {
             match reader.next() {
                 None => {
+                    if let Some(trailer) = reader.trailer() {
+                        self.lost.set(trailer.lost());
+                    }
                     let ended = reader.trailer().map(|trailer| Moment::from_ns(trailer.ended_ns));
                     let length = Time::from_ns(ended.map_or(0, |ended| ended.ns_since(started)) as f64);
                     self.length.set(self.read_until.get().max(length));
@@ -119,6 +141,9 @@ impl<R: Read> Script<R> {
                         return;
                     }
                     self.read_until.set(self.read_until.get().max(at));
+                    if let Action::Lost { events } = event.action {
+                        self.lost.set(self.lost.get().saturating_add(events.unwrap_or(1)));
+                    }
                     let is_used = matches!(event.action, Action::Alloc { .. } | Action::Free { .. });
                     if let Some(place) = reader.header().place(event.cpu).filter(|_| is_used) {
                         self.waiting.borrow_mut()[place].push_back((at, event));
@@ -131,6 +156,11 @@ impl<R: Read> Script<R> {
     /// Returns the error that ended the script.
     pub(super) fn take_error(&self) -> Option<ReplayError> {
         self.error.take()
+    }
+
+    /// Returns the number of events that are missing in what was read.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.get()
     }
 
     pub(super) fn is_complete(&self) -> bool {

@@ -40,7 +40,7 @@ fn zoneinfo(count: u64) -> String {
     )
 }
 
-fn header(kernel: &str, zoneinfo: Option<String>) -> Header {
+pub(crate) fn header(kernel: &str, zoneinfo: Option<String>) -> Header {
     Header {
         origin: Origin::Tracefs,
         writer: "test".to_owned(),
@@ -66,11 +66,17 @@ fn header(kernel: &str, zoneinfo: Option<String>) -> Header {
 }
 
 /// Events of CPU 0, a microsecond apart.
-struct Events(Vec<Event>, u64);
+pub(crate) struct Events(Vec<Event>, u64);
 
 impl Events {
-    fn from_second(second: u64) -> Self {
+    pub(crate) fn from_second(second: u64) -> Self {
         Self(Vec::new(), (10 + second) * SECOND + SECOND / 5)
+    }
+
+    /// Moves all events to another CPU.
+    pub(crate) fn on(mut self, cpu: u32) -> Self {
+        self.0.iter_mut().for_each(|event| event.cpu = CpuId::new(cpu));
+        self
     }
 
     fn push(&mut self, action: Action) {
@@ -78,7 +84,7 @@ impl Events {
         self.0.push(Event { at: Moment::from_ns(self.1), cpu: CpuId::new(0), thread: Tid(5), action });
     }
 
-    fn alloc(&mut self, frame: u64) {
+    pub(crate) fn alloc(&mut self, frame: u64) {
         let page = Some(Pfn::new(START + frame));
         self.push(Action::Alloc { page, order: Order::PAGE, gfp: Gfp(0), migratetype: Migratetype(1) });
     }
@@ -111,12 +117,17 @@ impl Events {
     }
 
     /// Writes a trace to a folder.
-    fn write(&self, header: &Header, folder: &Path) -> PathBuf {
+    pub(crate) fn write(&self, header: &Header, folder: &Path) -> PathBuf {
+        self.write_with(header, folder, 0)
+    }
+
+    /// Writes a trace that lost events.
+    fn write_with(&self, header: &Header, folder: &Path, lost: u64) -> PathBuf {
         let mut writer = TraceWriter::new(Vec::new(), header).unwrap();
         self.0.iter().for_each(|event| writer.push(event).unwrap());
         let trailer = Trailer {
             ended_ns: self.1 + 1,
-            cpus: Vec::new(),
+            cpus: vec![zonal_trace::CpuTotals { lost, ..Default::default() }],
             kinds: Default::default(),
             skipped: 0,
             command_status: None,
@@ -343,6 +354,31 @@ fn rows_of_rules_are_the_same_for_the_same_seed() {
     let desktop = preset("desktop").unwrap();
     let other = run(Some(&desktop), 1);
     assert!(other.machine == desktop.name && other.rows[0].served == 48_000 && other.filled > 0, "{other:?}");
+}
+
+#[test]
+fn recorded_cpus_are_the_machines_own_if_it_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let quad = preset("quad-10-12-32").unwrap();
+    for (recorded, expected, has_all) in [(vec![3, 40], vec![3, 40], true), (vec![3, 400], vec![0, 1], false)]
+    {
+        let file = swings().on(3).write(&Header { cpus: recorded, ..header("6.18.1", None) }, folder.path());
+        let reader = zonal_trace::TraceReader::open(&file).unwrap();
+        let script = script::Script::new(reader, String::new(), &quad, u64::MAX);
+        assert_eq!(script.cpus(), expected);
+        let trace = OwnTrace::open(&file, Some(&quad), None).unwrap();
+        assert_eq!(trace.has_recorded_cpus, has_all);
+    }
+}
+
+#[test]
+fn both_replays_count_lost_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = swings().write_with(&header("6.18.1", Some(zoneinfo(0))), folder.path(), 5);
+    assert_eq!(replay_kernel(&file, |_| true).unwrap().lost, 5);
+    let ours =
+        replay_ours(&file, &options(&[PagesetTuning::Fixed]), &AtomicBool::new(false), |_| {}).unwrap();
+    assert_eq!((ours.lost, ours.has_recorded_cpus), (5, true));
 }
 
 #[test]
