@@ -72,6 +72,11 @@ fn programs_of_a_part_have_cpus_and_cases_of_their_own() {
     assert_eq!((web.cpus, &*together.programs[1].on_cpus), (2, &[4, 5, 6, 7][..]));
     assert_eq!(plan.runs[0].workload.unit_of("data.real"), Some("s"));
     assert_eq!(plan.runs[0].workload.unit_of("real"), None);
+    let asked = |metric: &str| format!("{PROGRAMS}[question]\nmetrics = [\"{metric}\"]\n");
+    for metric in ["real", "data.real", "wall"] {
+        assert_eq!(load_files(&asked(metric), FIGURES, MACHINE).unwrap().question.metrics, [metric]);
+    }
+    refused(&asked("copy"), ("copy", "copy", "copy", "no run has a figure `copy`"));
     let wrong = [
         (
             "on_cpus = \"4-7\"",

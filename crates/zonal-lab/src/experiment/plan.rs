@@ -97,7 +97,7 @@ impl Run {
     /// Whether the run has a figure called `name`, which is METRIC, PART.METRIC or PROGRAM.METRIC.
     pub(super) fn reports(&self, name: &str) -> bool {
         let of_part = |part: &str| matches!(self.case.first(), Some((column, CaseValue::Text(own))) if column == PART && own == part);
-        self.workload.unit_of(name).is_some()
+        self.workload.reports(name)
             || name
                 .split_once('.')
                 .is_some_and(|(part, metric)| of_part(part) && self.workload.unit_of(metric).is_some())

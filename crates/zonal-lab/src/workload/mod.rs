@@ -103,6 +103,15 @@ impl Workload {
         Some(if is_large { "GB/s" } else { unit })
     }
 
+    /// Whether the program, or one of several programs, reports a metric called `name`: METRIC or PROGRAM.METRIC.
+    #[must_use]
+    pub fn reports(&self, name: &str) -> bool {
+        let has_own = |together: &Together| {
+            together.programs.iter().any(|program| program.workload.unit_of(name).is_some())
+        };
+        self.unit_of(name).is_some() || matches!(self, Self::Together(together) if has_own(together))
+    }
+
     /// Whether the program reads or writes files.
     #[must_use]
     pub fn uses_disk(&self) -> bool {
