@@ -12,7 +12,9 @@ use clap::Args;
 use serde::Serialize;
 use zonal_lab::experiment;
 use zonal_lab::replay::OwnTrace;
-use zonal_lab::what_if::{Asked, Effect, Figure, LoadKind, Question, Verdict, WhatIf, WhatIfError, what_if};
+use zonal_lab::what_if::{
+    Asked, Effect, Figure, LoadKind, Mechanism, Question, Verdict, WhatIf, WhatIfError, what_if,
+};
 use zonal_machine::state::CapturedState;
 use zonal_machine::{Escaped, MachineModel, preset};
 
@@ -137,6 +139,7 @@ struct Row<'a> {
     verdict: &'static str,
     flips_with: &'a [String],
     idle: Option<&'a str>,
+    note: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -158,7 +161,9 @@ const fn named(verdict: Verdict) -> &'static str {
 fn rows(found: &WhatIf) -> Vec<Row<'_>> {
     fn row<'a>(found: &'a WhatIf, effect: &'a Effect) -> Row<'a> {
         let Effect { mechanism, figure, off, on, spread, flips_with, verdict } = effect;
-        let idle = found.idle.iter().find(|(idle, _)| idle == mechanism);
+        let of = |all: &'a [(Mechanism, String)]| {
+            all.iter().find(|(known, _)| known == mechanism).map(|(_, why)| why.as_str())
+        };
         Row {
             mechanism: mechanism.name(),
             without: mechanism.without(),
@@ -168,7 +173,8 @@ fn rows(found: &WhatIf) -> Vec<Row<'_>> {
             spread: *spread,
             verdict: named(*verdict),
             flips_with,
-            idle: idle.map(|(_, why)| why.as_str()),
+            idle: of(&found.idle),
+            note: of(&found.notes),
         }
     }
     found.effects.iter().map(|effect| row(found, effect)).collect()
@@ -223,6 +229,9 @@ fn text(found: &WhatIf, width: Width) -> String {
     }
     for (mechanism, why) in &found.idle {
         text += &width.paragraph("", "", &format!("{} cannot act: {why}.", mechanism.name()));
+    }
+    for (mechanism, note) in &found.notes {
+        text += &width.paragraph("", "", &format!("{}: {note}.", mechanism.name()));
     }
     text += &width.paragraph(
         "",

@@ -1,4 +1,4 @@
-//! Mechanisms that cannot act on a machine or for a load.
+//! Mechanisms that cannot act on a machine or for a load, and what limits their figures.
 
 use zonal::Config;
 use zonal::rules::fallback_order::NodeLoad;
@@ -22,8 +22,6 @@ pub(super) fn idle(model: &MachineModel, config: &Config, runs: &[&[Figures]]) -
     }
     if runs[0].iter().chain(runs[2]).all(|run| run.moves == 0) {
         say(Mechanism::PagesetTuning, "no pageset was refilled or drained");
-    } else if runs[0].iter().all(|run| run.seconds < ADAPTS_AFTER_SECONDS) {
-        say(Mechanism::PagesetTuning, "pagesets adapt once a second, and the runs end before (--operations)");
     }
     if !config.node_reclaim.is_on() {
         say(Mechanism::CacheBeforeReclaim, "node reclaim is off here (zone_reclaim_mode = 0)");
@@ -36,4 +34,15 @@ pub(super) fn idle(model: &MachineModel, config: &Config, runs: &[&[Figures]]) -
         say(Mechanism::FallbackOrder, "both rules give this machine the same fallback orders");
     }
     idle
+}
+
+/// Returns what limits the figures of mechanisms. `runs` are those of the configuration as it is.
+pub(super) fn notes(runs: &[Figures]) -> Vec<(Mechanism, String)> {
+    let forms = "the default cannot do without it, so the forms of 2011 are compared: zonelist_cache original and published";
+    let mut notes = vec![(Mechanism::CacheBeforeReclaim, forms.to_owned())];
+    if runs.iter().all(|run| run.seconds < ADAPTS_AFTER_SECONDS) {
+        let short = "pagesets adapt once a second, and the runs end before (--operations), so the full effect is not shown";
+        notes.push((Mechanism::PagesetTuning, short.to_owned()));
+    }
+    notes
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use zonal::Config;
 use zonal_machine::state::Sample;
@@ -15,7 +15,7 @@ use crate::checks::panic_text;
 use crate::parallel::in_parallel;
 use crate::replay::{OwnTrace, ReplayError};
 use crate::sim::{Hardware, RunError, SimulateError, SimulatedMachine, Time};
-use crate::system::System;
+use crate::system::{Counts, System};
 use crate::workload::{Exchange, FirstTouch, Overflow, Placement, Program};
 
 /// Work for a page beside the allocator, in nanoseconds.
@@ -37,6 +37,8 @@ pub(super) enum Load<'a> {
     Trace {
         trace: &'a OwnTrace<'a>,
         operations: u64,
+        /// The events that runs have read.
+        events: AtomicU64,
     },
     Program {
         kind: LoadKind,
@@ -57,7 +59,9 @@ pub(super) struct Job {
 impl<'a> Load<'a> {
     pub(super) fn new(question: &Question<'a>) -> Result<Self, WhatIfError> {
         match question.load {
-            Asked::Trace(trace) => Ok(Self::Trace { trace, operations: question.operations }),
+            Asked::Trace(trace) => {
+                Ok(Self::Trace { trace, operations: question.operations, events: AtomicU64::new(u64::MAX) })
+            }
             Asked::Kind(kind) => {
                 let cpus: usize = question.machine.online_nodes().map(|node| node.cpus.len()).sum();
                 let cpus = cpus.min(CPUS_MAX);
@@ -135,8 +139,12 @@ impl<'a> Load<'a> {
 
     pub(super) fn about(&self) -> String {
         match self {
-            Self::Trace { trace, operations } => {
-                format!("the first {operations} events of the trace on {}", trace.model().name)
+            Self::Trace { trace, operations, events } => {
+                // Relaxed: all runs have ended.
+                let events = events.load(Relaxed).min(*operations);
+                let lacks = ", which lacks some of the recorded CPUs: the nth of them is its nth";
+                let lacks = if trace.has_recorded_cpus { "" } else { lacks };
+                format!("the first {events} events of the trace on {}{lacks}", trace.model().name)
             }
             Self::Program { kind, .. } => format!("{}: {}", kind.name(), kind.about()),
         }
@@ -161,12 +169,14 @@ impl<'a> Load<'a> {
 
     fn run(&self, job: &Job, stop: &AtomicBool) -> Result<Figures, WhatIfError> {
         match self {
-            Self::Trace { trace, operations } => {
+            Self::Trace { trace, operations, events } => {
                 let run = trace.run(&job.hardware, &job.config, job.seed, *operations, stop, &|_| ());
                 let run = run.map_err(|error| match error {
                     ReplayError::Run(RunError::Interrupted) => WhatIfError::Interrupted,
                     error => error.into(),
                 })?;
+                // Relaxed: all runs store the same number.
+                events.store(run.events, Relaxed);
                 let row = &run.row;
                 Ok(Figures {
                     operation_ns: run.operation_ns,
@@ -191,7 +201,7 @@ impl<'a> Load<'a> {
                     Ok(Figures {
                         operation_ns: outcome.get("operation").unwrap_or(of_all),
                         local_percent: percent(counts.hit, counts.hit + counts.miss, 100.0),
-                        failed_percent: percent(event("failures"), counts.operations, 0.0),
+                        failed_percent: failed_percent(&counts),
                         marks: event("marks"),
                         moves: event("refills") + event("drains"),
                         seconds: outcome.seconds / sim.world.second().seconds(),
@@ -216,6 +226,12 @@ fn beyond_a_pageset(model: &MachineModel) -> usize {
     let zones = predict(model, &Rules::of(KernelVersion::NEWEST)).zones;
     let most = zones.iter().map(|zone| zone.limits.high_min.get()).max().unwrap_or(0);
     (2 * most).clamp(64, PAGES_MAX) as usize
+}
+
+/// Returns how many requests failed, in percent. Operations are also frees.
+pub(super) fn failed_percent(counts: &Counts) -> f64 {
+    let failures = counts.events.get("failures").copied().unwrap_or(0);
+    percent(failures, failures + counts.hit + counts.miss, 0.0)
 }
 
 /// Returns a part in percent, or `empty` if the whole is zero.

@@ -55,6 +55,14 @@ impl Mechanism {
         }
     }
 
+    /// Returns a configuration with the mechanism that has everything else in common with [`Self::off`].
+    pub(super) fn on(self, config: &Config) -> Config {
+        match self {
+            Self::CacheBeforeReclaim => Config { zonelist_cache: ZonelistCache::Published, ..*config },
+            _ => *config,
+        }
+    }
+
     /// Returns a configuration without the mechanism.
     pub(super) fn off(self, config: &Config) -> Config {
         let config = *config;

@@ -52,8 +52,10 @@ pub struct WhatIf {
     pub runs: usize,
     /// The effect of each mechanism on each figure, in order.
     pub effects: Vec<Effect>,
-    /// Why a mechanism cannot act here, if that is known.
+    /// Why a mechanism cannot act here, if that is known and it changes nothing.
     pub idle: Vec<(Mechanism, String)>,
+    /// What limits the figures of mechanisms that can act.
+    pub notes: Vec<(Mechanism, String)>,
     /// From how many CPUs on the largest zone mechanisms pay.
     pub scaling: Vec<Scaling>,
     /// The answer in words.
@@ -71,8 +73,17 @@ pub fn what_if(
 ) -> Result<WhatIf, WhatIfError> {
     let load = Load::new(question)?;
     let base = question.machine.config();
-    let configs: Vec<Config> =
+    // The configuration as it is, those without each mechanism, and others in which a mechanism is on.
+    let mut configs: Vec<Config> =
         std::iter::once(base).chain(Mechanism::ALL.map(|mechanism| mechanism.off(&base))).collect();
+    let on_places = Mechanism::ALL.map(|mechanism| {
+        let on = mechanism.on(&base);
+        configs.iter().position(|config| *config == on).unwrap_or_else(|| {
+            configs.push(on);
+            configs.len() - 1
+        })
+    });
+    let pairs = on_places.into_iter().enumerate().map(|(at, on)| [at + 1, on]);
     let of_seeds = |config: &Config| {
         let config = *config;
         (1..=SEEDS).map(move |seed| Job { config, hardware: Hardware::default(), seed })
@@ -83,16 +94,17 @@ pub fn what_if(
     let by_seed: Vec<&[Figures]> = figures.chunks(SEEDS as usize).collect();
     let (names, costs): (Vec<String>, Vec<Hardware>) = hardware().into_iter().unzip();
     // Costs are changed only for mechanisms that change a figure at all.
-    let differs = |place: &usize| {
-        *place == 0 || Figure::ALL.into_iter().any(|figure| is_near(figure, by_seed[*place], by_seed[0]))
+    let differs = |[off, on]: &[usize; 2]| {
+        Figure::ALL.into_iter().any(|figure| is_near(figure, by_seed[*off], by_seed[*on]))
     };
-    let places: Vec<usize> = (0..configs.len()).filter(differs).collect();
+    let mut places: Vec<usize> = pairs.clone().filter(differs).flatten().collect();
+    places.sort_unstable();
+    places.dedup();
     let at_costs = |&place: &usize| {
         let config = configs[place];
         costs.iter().map(move |hardware| Job { config, hardware: hardware.clone(), seed: 1 })
     };
-    let more: Vec<Job> =
-        if places.len() > 1 { places.iter().flat_map(at_costs).collect() } else { Vec::new() };
+    let more: Vec<Job> = places.iter().flat_map(at_costs).collect();
     let share = |ended: usize, all: usize| progress(0.4 + 0.3 * ended as f64 / all as f64);
     let figures = load.run_all(&more, question.jobs, stop, &share)?;
     let by_cost: Vec<&[Figures]> = figures.chunks(costs.len()).collect();
@@ -104,25 +116,30 @@ pub fn what_if(
             .unwrap_or_default()
     };
     let mut effects = Vec::new();
-    for (at, mechanism) in Mechanism::ALL.into_iter().enumerate() {
+    for (mechanism, places) in Mechanism::ALL.into_iter().zip(pairs) {
         for figure in Figure::ALL {
-            let seeds = [by_seed[at + 1], by_seed[0]];
-            let mut effect = Effect::of(mechanism, figure, seeds);
-            effect.flips_with = effect.flips(&names, [cost_runs(at + 1), cost_runs(0)]);
+            let mut effect = Effect::of(mechanism, figure, places.map(|place| by_seed[place]));
+            effect.flips_with = effect.flips(&names, places.map(cost_runs));
             effects.push(effect);
         }
     }
-    let idle = idle::idle(question.machine, &base, &by_seed);
+    let changes_nothing = |mechanism: Mechanism| {
+        effects.iter().all(|effect| effect.mechanism != mechanism || effect.verdict == Verdict::Same)
+    };
+    let mut idle = idle::idle(question.machine, &base, &by_seed);
+    idle.retain(|(mechanism, _)| changes_nothing(*mechanism));
+    let mut notes = idle::notes(by_seed[0]);
+    notes.retain(|(mechanism, _)| idle.iter().all(|(idle, _)| idle != mechanism));
     let share = |ended: usize, all: usize| progress(0.7 + 0.3 * ended as f64 / all as f64);
     let (scaling, of_scaling) = scaling::scaling(question, stop, &share)?;
-    let can_act = |effect: &&Effect| idle.iter().all(|(mechanism, _)| *mechanism != effect.mechanism);
-    let answer = answer(&effects.iter().filter(can_act).collect::<Vec<_>>(), &scaling);
+    let answer = answer(&effects, &scaling);
     Ok(WhatIf {
         machine: question.machine.name.clone(),
         load: load.about(),
         runs: jobs.len() + more.len() + of_scaling,
         effects,
         idle,
+        notes,
         scaling,
         answer,
     })
@@ -141,8 +158,8 @@ fn hardware() -> Vec<(String, Hardware)> {
     all
 }
 
-/// Returns the answer in words, from the effects of the mechanisms that can act.
-fn answer(effects: &[&Effect], scaling: &[Scaling]) -> String {
+/// Returns the answer in words.
+fn answer(effects: &[Effect], scaling: &[Scaling]) -> String {
     let of = |verdict: Verdict| -> Vec<String> {
         let effects =
             effects.iter().filter(|effect| effect.verdict == verdict && effect.flips_with.is_empty());
@@ -171,11 +188,16 @@ fn answer(effects: &[&Effect], scaling: &[Scaling]) -> String {
             text += &format!("{}{what}{}.", if text.is_empty() { "" } else { " " }, found.join("; "));
         }
     }
-    let unsure = effects.iter().filter(|effect| !effect.flips_with.is_empty()).count();
-    if unsure > 0 {
-        text += &format!(" {unsure} verdicts change with an assumed cost and are left out.");
+    match effects.iter().filter(|effect| !effect.flips_with.is_empty()).count() {
+        0 => {}
+        1 => text += " 1 verdict changes with an assumed cost and is left out.",
+        unsure => text += &format!(" {unsure} verdicts change with an assumed cost and are left out."),
     }
-    for scaling in scaling {
+    let is_left_out = |mechanism: Mechanism| {
+        let times = effects.iter().filter(|effect| effect.figure == Figure::OperationNs);
+        times.clone().any(|effect| effect.mechanism == mechanism && !effect.flips_with.is_empty())
+    };
+    for scaling in scaling.iter().filter(|scaling| !is_left_out(scaling.mechanism)) {
         text += &format!(" {}", scaling.sentence());
     }
     text

@@ -1,4 +1,4 @@
-//! From how many CPUs on one zone mechanisms pay.
+//! From how many CPUs on one zone mechanisms save a noticeable share of the time in the allocator: when they *pay*.
 
 use std::sync::atomic::AtomicBool;
 
@@ -30,19 +30,37 @@ impl Scaling {
     /// Returns the finding in words.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let name = self.mechanism.name();
+        let percent = PAYS * 100.0;
+        let (name, time) = (self.mechanism.name(), "of the time in the allocator");
         let &(most, saved) = self.saved.last().unwrap_or(&(0, 0.0));
-        match self.pays {
-            Some((from, below)) => {
-                let s = if from == 1 { "" } else { "s" };
-                let below = if below > 0 { format!(", not yet with {below}") } else { String::new() };
-                format!(
-                    "With page faults, {name} pays from {from} CPU{s} on one zone{below}, and saves {saved:.0} % of the time in \
-                     the allocator with {most}."
-                )
+        let (more, less): (Vec<_>, Vec<_>) = self.saved.iter().partition(|(_, saved)| *saved >= percent);
+        let [more, less] =
+            [more, less].map(|all| all.into_iter().map(|(cpus, _)| cpus).collect::<Vec<usize>>());
+        let found = match self.pays {
+            _ if more.is_empty() => {
+                format!("less than {percent:.0} % {time} with up to {}", counted(&[most]))
             }
-            None => format!("With page faults, {name} does not pay with up to {most} CPUs on one zone."),
-        }
+            Some((from, below)) if more.iter().all(|&cpus| cpus >= from) => {
+                let below = if below > 0 { format!(", not yet with {below}") } else { String::new() };
+                let from = counted(&[from]);
+                format!("at least {percent:.0} % {time} from {from} on{below}, and {saved:.0} % with {most}")
+            }
+            _ => {
+                let (more, less) = (counted(&more), counted(&less));
+                format!("at least {percent:.0} % {time} with {more}, but less with {less}")
+            }
+        };
+        format!("With page faults on one zone, {name} saves {found}.")
+    }
+}
+
+/// Formats numbers of CPUs: `1 CPU`, `1, 4 and 16 CPUs`.
+fn counted(cpus: &[usize]) -> String {
+    let texts: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    match &texts[..] {
+        [one] if one == "1" => "1 CPU".to_owned(),
+        [first @ .., last] if !first.is_empty() => format!("{} and {last} CPUs", first.join(", ")),
+        _ => format!("{} CPUs", texts.concat()),
     }
 }
 
@@ -119,12 +137,24 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_is_not_several() {
-        for (pays, text) in
-            [((1, 0), "pays from 1 CPU on"), ((4, 1), "pays from 4 CPUs on one zone, not yet with 1,")]
-        {
-            let scaling = Scaling { mechanism: Mechanism::ALL[0], saved: vec![(8, 20.0)], pays: Some(pays) };
-            assert!(scaling.sentence().contains(text), "{}", scaling.sentence());
+    fn sentences_agree_with_their_figures() {
+        for (saved, text) in [
+            (
+                &[(1, 20.0), (8, 30.0)][..],
+                "at least 5 % of the time in the allocator from 1 CPU on, and 30 % with 8.",
+            ),
+            (&[(1, 2.0), (4, 7.0), (8, 20.0)], "from 4 CPUs on, not yet with 1, and 20 % with 8."),
+            (&[(1, 5.2), (4, 1.0), (8, -3.0)], "allocator with 1 CPU, but less with 4 and 8 CPUs."),
+            (&[(1, 9.0), (2, 8.0), (4, 3.0), (8, 20.0)], "with 1, 2 and 8 CPUs, but less with 4 CPUs."),
+            (&[(1, 1.0), (8, 4.9)], "saves less than 5 % of the time in the allocator with up to 8 CPUs."),
+            (&[(1, 1.0)], "with up to 1 CPU."),
+        ] {
+            let scaling = Scaling { mechanism: Mechanism::ALL[0], saved: saved.to_vec(), pays: pays(saved) };
+            let sentence = scaling.sentence();
+            assert!(
+                sentence.starts_with("With page faults on one zone, ") && sentence.ends_with(text),
+                "{sentence}"
+            );
         }
     }
 

@@ -57,7 +57,7 @@ impl Program for Overflow {
         let refused = |problem| Err(Unfit { field: "nodes", problem });
         if !model.nodes.iter().enumerate().all(usable) {
             return refused(format!(
-                "nodes of machine {} must have memory and a CPU each, the first one two",
+                "of machine {} must have memory and a CPU each, the first one two",
                 model.name
             ));
         }
