@@ -286,9 +286,7 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
         // Relaxed: no data is published with the flag.
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let mut builder = Pool::builder()
-        .topology(options.topology.clone())
-        .config(options.config);
+    let mut builder = Pool::builder().topology(options.topology.clone()).config(options.config);
     if !options.nodes.is_empty() {
         builder = builder.nodes(options.nodes.iter().copied());
     }

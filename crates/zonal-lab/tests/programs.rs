@@ -110,7 +110,7 @@ const OVERFLOW: Overflow = Overflow {
 #[test]
 fn operations_in_no_time_are_not_counted() {
     let outcome = run("quad-10-12-32", Hardware::default(), &Config::default(), &OVERFLOW);
-    assert!(outcome.operations > 0 && outcome.operations % (2 * 512) == 0, "{}", outcome.operations);
+    assert!(outcome.operations > 0 && outcome.operations.is_multiple_of(2 * 512), "{}", outcome.operations);
     assert_eq!(outcome.events["failures"], 0);
 }
 

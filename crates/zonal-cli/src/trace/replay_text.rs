@@ -7,7 +7,7 @@ use std::path::Path;
 use zonal_lab::replay::{HugePages, KernelReplay, OwnReplay, Pair};
 use zonal_machine::{Escaped, Excerpt};
 
-use crate::layout::Content::{Numbers, Text};
+use crate::layout::Content::{self, Numbers, Text};
 use crate::layout::{Grid, Width};
 
 const CUT: &str = "The trace is cut off: its recorder was killed, or the copy is incomplete. All figures are about what \
@@ -78,6 +78,23 @@ fn huge(at: &str, figures: &HugePages, wanted: Option<u64>) -> String {
     )
 }
 
+/// Columns of the table with a row for each tuning rule.
+const OUR_COLUMNS: [(&str, Content); 13] = [
+    ("tuning", Text),
+    ("served", Numbers),
+    ("failed", Numbers),
+    ("refills", Numbers),
+    ("drains", Numbers),
+    ("lock waits", Numbers),
+    ("waited ms", Numbers),
+    ("most in pagesets", Numbers),
+    ("at the end", Numbers),
+    ("hit", Numbers),
+    ("miss", Numbers),
+    ("free 2 MiB", Numbers),
+    ("drained", Numbers),
+];
+
 /// Returns a replay on the allocator that ships.
 pub(super) fn ours(replay: &OwnReplay, file: &Path, width: Width) -> String {
     let mut text = format!("{}\n", Excerpt::name(file.display()));
@@ -102,22 +119,7 @@ pub(super) fn ours(replay: &OwnReplay, file: &Path, width: Width) -> String {
     if replay.rows.iter().any(|row| row.failed > 0) {
         say("Requests that failed here were served in the trace, where the kernel reclaims memory.");
     }
-    let columns = [
-        ("tuning", Text),
-        ("served", Numbers),
-        ("failed", Numbers),
-        ("refills", Numbers),
-        ("drains", Numbers),
-        ("lock waits", Numbers),
-        ("waited ms", Numbers),
-        ("most in pagesets", Numbers),
-        ("at the end", Numbers),
-        ("hit", Numbers),
-        ("miss", Numbers),
-        ("free 2 MiB", Numbers),
-        ("drained", Numbers),
-    ];
-    let mut grid = Grid::new(1, columns);
+    let mut grid = Grid::new(1, OUR_COLUMNS);
     for row in &replay.rows {
         grid.row([
             row.tuning.clone(),

@@ -25,7 +25,7 @@ pub(super) struct CommittedMemory {
 }
 
 impl CommittedMemory {
-    /// Counts zones: the addresses of each and how many bytes of them are online, or `None` for one that is not counted.
+    /// Counts zones, each given by its addresses and its online bytes, or as `None` if it is not counted.
     pub(super) fn count(zones: impl Iterator<Item = Option<(Range<usize>, i64)>>) -> Self {
         let enter = |(range, online)| {
             // relaxed: published with the range

@@ -128,7 +128,7 @@ fn with_program(pool: &Pool, mut answer: Value) -> Value {
 }
 
 /// Returns the state of the pool as JSON; counts are in frames. Nodes, zones and pagesets become text one by one, because
-/// values of all of them would need many times the memory of the text.
+/// all their values would need many times the text's memory.
 pub(super) fn snapshot(pool: &Pool) -> String {
     let accounting = pool.accounting();
     let mut text = json!({
