@@ -21,7 +21,7 @@ pub struct System<'s, 'm> {
     /// The simulated machine.
     pub sim: &'s Simulation<'s, 'm>,
     owners: Rc<Owners>,
-    /// Number of all page operations, also of those in set-ups.
+    /// Number of all page operations, including set-ups.
     operations: Rc<Cell<u64>>,
     /// What set-ups counted.
     set_ups: Rc<RefCell<Counts>>,
@@ -99,7 +99,7 @@ impl<'s, 'm> System<'s, 'm> {
         self.sim.world.place_of(node)
     }
 
-    /// Returns the number of page operations so far, without those of set-ups.
+    /// Returns the number of page operations so far, without set-ups.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations.get() - self.set_ups.borrow().operations

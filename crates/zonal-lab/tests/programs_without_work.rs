@@ -20,7 +20,7 @@ fn run(workload: &Workload) -> Outcome {
     outcome.unwrap()
 }
 
-/// Returns the example's workload of a kind, with other values for some of its keys.
+/// Returns an example's workload, with other values for some of its keys.
 fn changed(kind: &str, values: &[(&str, Value)]) -> Workload {
     let texts = Texts { name: "own.toml".to_owned(), text: example(kind).unwrap(), ..Texts::default() };
     let plan = load(&Source::Texts(texts)).unwrap();
@@ -59,7 +59,7 @@ fn no_program_reports_what_it_did_not_measure() {
     }
 }
 
-/// Only one process of a pair works at a time, also at the end of the measurement.
+/// The processes of a pair take turns, also when the measurement ends.
 #[test]
 fn turns_count_only_while_they_are_measured() {
     let pair = Exchange {

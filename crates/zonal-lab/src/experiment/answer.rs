@@ -225,7 +225,7 @@ impl Results {
         text
     }
 
-    /// Whether another seed changes a figure of the variant or the baseline.
+    /// Whether the variant or the baseline has another figure with another seed.
     fn depends_on_seed(&self, variant: &str) -> bool {
         let own = self.rows.iter().filter(|row| row.variant == variant);
         let own: HashMap<String, &Row> = own.map(|row| (row.figure_key(), row)).collect();

@@ -141,7 +141,7 @@ fn limit(same: &[&Change<'_>], margin: f64) -> String {
     }
 }
 
-/// Describes changes of one kind in one direction, in some of `all` cases.
+/// Describes changes that have the same kind and direction, in some of `all` cases.
 fn direction(there: &[&Change<'_>], word: &str, all: usize) -> Option<String> {
     let most = there.iter().max_by(|a, b| a.value().abs().total_cmp(&b.value().abs()))?;
     let sizes: Vec<f64> = there.iter().map(|change| change.value().abs()).collect();

@@ -54,8 +54,8 @@ fn cpus(model: &MachineModel) -> Vec<usize> {
 }
 
 impl<R: Read> Script<R> {
-    /// Creates the script of a trace on a machine. If the machine lacks one of the recorded CPUs, the nth recorded one is
-    /// its nth; if it has fewer, some repeat what several did. The script ends after about `most` events. `origin` names
+    /// Creates the script of a trace on a machine. If the machine lacks a recorded CPU, the nth recorded one is its
+    /// nth; if it has fewer, some repeat what several did. The script ends after about `most` events. `origin` names
     /// the trace in errors.
     pub(super) fn new(reader: TraceReader<R>, origin: String, model: &MachineModel, most: u64) -> Self {
         let recorded = &reader.header().cpus;

@@ -36,7 +36,7 @@ pub(super) fn idle(model: &MachineModel, config: &Config, runs: &[&[Figures]]) -
     idle
 }
 
-/// Returns what limits the figures of mechanisms. `runs` are those of the configuration as it is.
+/// Returns what limits the figures of mechanisms. `runs` have the configuration as it is.
 pub(super) fn notes(runs: &[Figures]) -> Vec<(Mechanism, String)> {
     let forms = "the default cannot do without it, so the forms of 2011 are compared: zonelist_cache original and published";
     let mut notes = vec![(Mechanism::CacheBeforeReclaim, forms.to_owned())];

@@ -19,8 +19,8 @@ pub fn better(metric: &str) -> Better {
     known(metric).map_or(Better::Neither, |(_, better)| better)
 }
 
-/// Returns the unit of a metric that several programs report in the same unit, and its better direction. For
-/// `throughput` these are for all programs except `page-faults`.
+/// Returns the unit of a metric that several programs report in the same unit, and its better direction. `throughput`
+/// has another unit in `page-faults`.
 pub(super) fn known(metric: &str) -> Option<(&'static str, Better)> {
     use Better::{Higher, Lower, Neither};
     Some(match metric {
