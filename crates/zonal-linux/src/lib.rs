@@ -112,6 +112,7 @@
 //!
 //! A signal handler may call [`Pool::alloc_raw`] and [`Pool::alloc_bulk_raw`] with requests that do not wait, and may
 //! call [`Pool::free_raw`] and [`Pool::free_bulk_raw`]. It must not call other methods, because they use the heap.
+//! The calls need up to 10 KiB of stack, more than usual alternate stacks have.
 
 // For contributors: start with `pool/handle.rs`. `pool/builder.rs` lists the steps that build a pool, and
 // `pool/platform.rs` implements the platform that the allocator runs on. The folders are layers, from the top: `pool`,

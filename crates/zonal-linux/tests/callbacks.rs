@@ -1,14 +1,14 @@
 //! Reclaimers that wait, panic, or fail while they are dropped. None may block a caller or stop the pool's work.
 
 use std::cell::{Cell, RefCell};
-use std::panic::panic_any;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{NodeId, PageCount};
-use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_linux::{Frames, Order, Pool, PoolRequest};
 use zonal_testing::{eventually, within_patience};
 
 #[path = "common/maps.rs"]
@@ -256,4 +256,28 @@ fn reclaim_does_not_nest_at_the_end_of_a_thread() {
         assert_eq!(asks.1.load(Ordering::Relaxed), 1, "calls of the reclaimer on one thread at once");
         drop(frames);
     });
+}
+
+/// A callback that is told of a block before its caller has it.
+#[test]
+fn a_request_whose_explanation_panics_keeps_no_block() {
+    let pool = pool();
+    let explained = |request: &PoolRequest<'_>| {
+        let mut calls = 0;
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            let each = |_| {
+                calls += 1;
+                panic_any("of the callback")
+            };
+            pool.alloc_explained(request, each).map(drop)
+        }));
+        assert_eq!((panics.unwrap_err().downcast_ref(), calls), (Some(&"of the callback"), 1));
+    };
+    for order in [0, 3, 10] {
+        explained(&PoolRequest::new(Order::new(order).unwrap()));
+    }
+    assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+    let held = exhaust(&pool);
+    explained(&PoolRequest::page().no_wait()); // refused
+    drop(held);
 }

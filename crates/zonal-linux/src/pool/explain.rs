@@ -2,6 +2,8 @@
 //!
 //! Related files: `publish/explain.rs` answers clients with them, `pool/recent.rs` has the requests that are kept.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use zonal::error::AllocError;
 use zonal::explain::{Step, ZoneName};
 use zonal::units::NodeId;
@@ -42,20 +44,28 @@ impl Pool {
 
     /// Allocates a block like [`Pool::alloc`], and calls `each` for every step of the request.
     ///
-    /// `each` must not use the pool.
+    /// `each` must not use the pool. If it panics, it is not called again, and the panic goes on after the request.
     ///
     /// # Errors
     /// The errors of [`Pool::alloc`].
     pub fn alloc_explained(
         &self,
         request: &PoolRequest<'_>,
-        each: impl FnMut(Step),
+        mut each: impl FnMut(Step),
     ) -> Result<Frames, AllocFailure> {
-        let allocator = self.core.allocator();
-        let block = allocator.alloc_explained(request, each);
-        let block = block.map_err(|error| AllocFailure::new(allocator, request, error))?;
+        let (allocator, mut panicked) = (self.core.allocator(), None);
+        let block = allocator.alloc_explained(request, |step| {
+            if panicked.is_none() {
+                panicked = catch_unwind(AssertUnwindSafe(|| each(step))).err();
+            }
+        });
         // SAFETY: the block was allocated just now, so no other code uses or frees it.
-        Ok(unsafe { Frames::own(self.core_ref(), block) })
+        let frames = block.map(|block| unsafe { Frames::own(self.core_ref(), block) });
+        if let Some(payload) = panicked {
+            drop(frames);
+            resume_unwind(payload);
+        }
+        frames.map_err(|error| AllocFailure::new(allocator, request, error))
     }
 
     /// Explains a request as a thread on a CPU of `node` would make it. A thread of the pool calls this.

@@ -31,6 +31,9 @@ use crate::error::{PoolError, node_list};
 /// the last [`Frames`] of the pool is dropped too. If the pool [uses sequences](Pool::uses_sequences) and the thread that
 /// drops the last handle may call neither `membarrier` nor `sched_setaffinity`, the memory stays mapped, and populated.
 ///
+/// Each pool has threads, one of which updates its clock every 4 ms: an idle pool takes about 0.14 % of a CPU (500 pools: 0.70
+/// CPUs), and some thousands of pools keep two CPUs busy.
+///
 /// The [documentation of the crate](crate) lists what a pool can and cannot do. The main methods are:
 ///
 /// - [`Pool::builder`] and [`Pool::alloc`], which suffice for most programs,
@@ -260,7 +263,8 @@ impl Pool {
     /// [`AllocError::Reentered`] if it would have to wait for the thread that the handler interrupted. A free is then
     /// finished by a later call outside the handler, or fails with [`FreeError::Reentered`] if the CPU has too many such
     /// frees ([`Platform::is_reentered`](zonal::Platform::is_reentered)). As always, the handler itself must preserve
-    /// `errno`. If this crate is part of a library that the program loads at run time (`dlopen`), a thread's first call to
+    /// `errno`. The calls need up to 10 KiB of the handler's stack in an optimised build for x86-64, so an alternate stack of
+    /// `SIGSTKSZ` bytes, such as that of the standard library, is too small. If this crate is part of a library that the program loads at run time (`dlopen`), a thread's first call to
     /// a pool must not come from a signal handler.
     ///
     /// ```
