@@ -166,10 +166,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn change(&self, settings: &[Setting], to: &Config) -> Result<(), ConfigError> {
         let held = self.lock_changes();
         to.check()?;
-        if matches!(settings[0].affects(), Affects::Watermarks) {
-            let mut next = self.current(&WATERMARKS);
-            settings.iter().for_each(|&setting| next.put(setting, to.get(setting)));
-            self.check_min_free(&next.watermarks, PageCount::ZERO)?;
+        if settings.contains(&Setting::MinFreeKbytes) {
+            self.check_min_free(&to.watermarks, PageCount::ZERO)?;
         }
         // If another setting changes, `to` has the rule of the creation.
         if settings == [Setting::PagesetTuning] && to.tuning.is_past() {

@@ -1,7 +1,7 @@
 //! Tests of the settings for node reclaim and statistics, which change while the allocator is in use.
 
-use crate::common::scenarios::{Random, Scripted, order, with_min};
-use crate::common::{Plan, World, run_on};
+use crate::common::scenarios::{Random, Scripted, order, pages, with_min};
+use crate::common::{Plan, World, range, run_on};
 use zonal::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
 use zonal::error::ConfigError;
 use zonal::request::PageKind;
@@ -60,6 +60,18 @@ fn the_unmapped_ratio_changes_at_run_time() {
     }
     assert_eq!(world.allocator.set_min_unmapped_percent(101), Err(ConfigError::Percent(101)));
     assert_eq!(world.allocator.settings().min_unmapped_percent, 0, "nothing is changed");
+}
+
+#[test]
+fn a_minimum_above_the_memory_that_is_left_does_not_prevent_other_changes() {
+    let world = Plan::even(1, 1, 8192).build(&with_min(5000));
+    let a = &world.allocator;
+    a.offline_memory(range(8192 + 4096, 4096)).unwrap();
+    let others =
+        [("watermark_scale_factor", "30"), ("lowmem_reserve_ratio", "256 256 32 0"), ("movable_min", "own")];
+    others.iter().for_each(|(name, text)| a.set_setting(name, text).unwrap());
+    a.set_setting("min_free_kbytes", "20000").unwrap_err();
+    assert_eq!(a.settings().watermarks.min_free, Some(pages(5000)), "nothing is changed");
 }
 
 #[test]
