@@ -17,8 +17,10 @@ pub(crate) struct WordBatch {
 }
 
 impl WordBatch {
+    /// Creates an empty batch: a copy of a constant, because arrays that are made here would be on the stack twice.
     pub(crate) const fn new() -> Self {
-        Self { words: [(0, 0); BATCH_MAX], len: 0, places: [0; 2 * BATCH_MAX] }
+        const EMPTY: WordBatch = WordBatch { words: [(0, 0); BATCH_MAX], len: 0, places: [0; 2 * BATCH_MAX] };
+        EMPTY
     }
 
     /// Adds frames of the 64-frame word that starts at `first`.

@@ -57,11 +57,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     #[cold]
     fn drain_surplus(&self, stack: StackId) {
         self.set_first_high();
-        let count = self.count();
-        if count < self.high_now() {
+        let (count, threshold) = (self.count(), self.high_now());
+        if count < threshold {
             return;
         }
-        let threshold = self.high_now();
         let batch = self.zone_limits().batch;
         let tuning = self.state.shared.tuning();
         let size = match tuning.rule() {
@@ -123,11 +122,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             (blocks, self.drain_blocks(stack, order, blocks))
         };
         self.count_moved(blocks << order.get());
-        let moved = u64::from(blocks) << order.get();
         self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, merged.free as i64, self);
         self.count_retired(merged.refused);
         self.add_to(|pageset| &pageset.drains, 1);
-        let frames = PageCount::new(moved);
+        let frames = PageCount::new(u64::from(blocks) << order.get());
         self.state.platform.trace(Tracepoint::Drain { zone: self.zone.id, cpu: self.cpu.id, frames });
         frames
     }
