@@ -168,11 +168,16 @@ impl<'m, P: Platform> Locked<'m, P> {
     /// Returns a new entry for `block`, which the CPU owns from now on; `None` if it may not have another entry.
     pub(super) fn begin(&self, block: u32) -> Option<u32> {
         let at = self.may_begin().then(|| self.own.used.load(Relaxed).trailing_ones())?;
+        self.begin_at(at, block);
+        Some(at)
+    }
+
+    /// Makes the CPU the owner of `block`, with an entry that is not in use.
+    pub(super) fn begin_at(&self, at: u32, block: u32) {
         self.blocks[at as usize].store(block, Relaxed);
         change::<P>(&self.own.used, |used| used | 1 << at);
         self.owned.entry_of[block as usize].store(at as u8 + 1, Relaxed);
         self.owned.owners[block as usize].store(self.rank as u8 + 1, Relaxed);
-        Some(at)
     }
 
     /// Ends an entry, whose block has no free frames any more.
@@ -249,16 +254,20 @@ impl<'m, P: Platform> Locked<'m, P> {
         (pages == self.own.pages.load(Relaxed)).then_some((pages, entries))
     }
 
-    /// Disowns the block of an entry, and passes its free frames to `sink` word by word.
-    pub(super) fn disown(&self, at: u32, mut sink: impl FnMut(u32, u64)) {
-        let (block, from) = (self.block(at), self.words(at).largest());
-        self.update(at, from, |words| {
+    /// Ends an entry and the ownership of its block, whose free frames stay in the entry until it is emptied.
+    pub(super) fn disown(&self, at: u32) {
+        self.end(at);
+        self.owned.owners[self.block(at) as usize].store(0, Relaxed);
+    }
+
+    /// Empties the entry of a disowned block, and passes its free frames to `sink` word by word.
+    pub(super) fn clear_entry(&self, at: u32, mut sink: impl FnMut(u32, u64)) {
+        let first = self.block(at) << BLOCK;
+        self.update(at, self.words(at).largest(), |words| {
             words.clear(|word, bits| {
                 change::<P>(&self.own.pages, |pages| pages - bits.count_ones());
-                sink((block << BLOCK) + word as u32 * u64::BITS, bits);
+                sink(first + word as u32 * u64::BITS, bits);
             });
         });
-        self.end(at);
-        self.owned.owners[block as usize].store(0, Relaxed);
     }
 }

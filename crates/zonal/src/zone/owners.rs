@@ -193,11 +193,14 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns a block whose frames are all free to its area; returns the number of its frames.
     #[cold]
     fn return_whole(&self, locked: &Locked<'m, P>, at: u32) -> u64 {
-        let (first, order) = (locked.block(at) << BLOCK, Order::new(BLOCK as u8).expect("below the largest"));
-        if !self.free_areas.free(first, order, |_| {}) {
+        let (block, order) = (locked.block(at), Order::new(BLOCK as u8).expect("below the largest"));
+        // Once the block is in its area, another CPU can take and own it.
+        locked.disown(at);
+        if !self.free_areas.free(block << BLOCK, order, |_| {}) {
+            locked.begin_at(at, block);
             return 0; // a racing invalid free put a frame into the area; the next drain finds it
         }
-        locked.disown(at, |_, _| {});
+        locked.clear_entry(at, |_, _| {});
         BLOCK_FRAMES.into()
     }
 
@@ -245,7 +248,8 @@ impl<'m, P: Platform> Zone<'m, P> {
                     break;
                 }
                 let (mut words, mut len, mut count) = ([(0, 0); BLOCK_WORDS], 0, 0);
-                locked.disown(used.trailing_zeros(), |first, bits| {
+                locked.disown(used.trailing_zeros());
+                locked.clear_entry(used.trailing_zeros(), |first, bits| {
                     words[len] = (first, bits);
                     len += 1;
                     count += u64::from(bits.count_ones());

@@ -1,10 +1,13 @@
 //! Tests of blocks owned by CPUs (M6): where frames come from, how they find their owner, and what ends ownership.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::common::scenarios::{all_free, pages};
-use crate::common::{Plan, Random, World, order, range, run_on};
+use crate::common::{Cells, Plan, Random, World, YieldLock, order, range, run_on};
 use zonal::config::{Config, InvalidFree, OwnedBlocks};
+use zonal::platform::RawLock;
 use zonal::request::Block;
 use zonal::units::{CpuId, PageKind};
 use zonal::{Request, Retirement};
@@ -91,6 +94,81 @@ fn single_frames_are_refilled_from_the_cpus_blocks() {
     free(&world, block);
     world.allocator.drain_pagesets();
     all_free(&world);
+}
+
+thread_local! {
+    /// Called after each release of a lock until it returns `true`.
+    static RELEASED: Cell<Option<Box<dyn Fn() -> bool>>> = const { Cell::new(None) };
+}
+
+/// A lock whose release lets a test act for another CPU.
+struct HookedLock(YieldLock);
+
+impl RawLock for HookedLock {
+    fn new() -> Self {
+        Self(YieldLock::new())
+    }
+
+    fn lock(&self) {
+        self.0.lock();
+    }
+
+    fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+
+    fn unlock(&self) {
+        self.0.unlock();
+        if let Some(hook) = RELEASED.take()
+            && !hook()
+        {
+            RELEASED.set(Some(hook));
+        }
+    }
+}
+
+struct Hooked;
+
+impl Cells for Hooked {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = HookedLock;
+}
+
+#[test]
+fn a_block_that_is_whole_again_can_have_a_new_owner_at_once() {
+    run_on(0);
+    let config = Config { owned_blocks: OwnedBlocks::On, ..Config::default() };
+    let world: &World<Hooked> = Box::leak(Box::new(Plan::even(1, 3, FRAMES).build_of(&config, |_| ())));
+    let a = &world.allocator;
+    // Only the first block is whole.
+    for first in (FRAMES + BLOCK..2 * FRAMES).step_by(BLOCK as usize) {
+        a.alloc_range(range(first, BLOCK / 2), PageKind::User).unwrap();
+    }
+    let of_64 = Request::new(order(6));
+    let held: Vec<_> = (0..8).map(|_| a.alloc(&of_64).unwrap()).collect();
+    let whole_blocks = || a.zones().next().unwrap().free_blocks[9];
+    assert_eq!(whole_blocks(), 0);
+    let new_owner = Rc::new(Cell::new(None));
+    let found = Rc::clone(&new_owner);
+    RELEASED.set(Some(Box::new(move || {
+        let is_returned = whole_blocks() != 0;
+        if is_returned {
+            run_on(2);
+            found.set(a.alloc(&of_64).ok());
+            run_on(1);
+        }
+        is_returned
+    })));
+    run_on(1);
+    held.into_iter().for_each(|block| a.free(block.first, block.order).unwrap());
+    let block = new_owner.get().expect("the last free has returned the block");
+    assert_eq!(block.first.get() / BLOCK, FRAMES / BLOCK);
+    a.verify().unwrap();
+    a.free(block.first, block.order).unwrap();
+    a.drain_pagesets();
+    assert_eq!(a.verify().unwrap().free, pages((FRAMES + BLOCK) / 2));
 }
 
 /// Everything that must find the frames of owned blocks, or ends ownership.
