@@ -230,8 +230,7 @@ fn pages_of(pool: &Pool) -> zonal_accounting {
     let kept = |zone: ZoneSnapshot| zone.quarantined.get() + zone.retired.get() + zone.fenced.get();
     // The allocator counts these pages as allocated.
     let (zones, events) = (pool.zones().map(kept).sum::<u64>(), pool.events());
-    let unavailable = zones + events.retired + events.poison_found;
-    let unavailable = unavailable.min(found.allocated.get());
+    let unavailable = (zones + events.retired).min(found.allocated.get());
     zonal_accounting {
         struct_size: size_of::<zonal_accounting>(),
         page_bytes: pool.page_bytes() as u64,

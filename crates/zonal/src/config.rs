@@ -136,7 +136,7 @@ pub enum OwnedBlocks {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardening {
     /// Pattern that the allocator writes to frames when they are freed or come online. When it allocates a frame, it
-    /// checks that the frame still contains the pattern.
+    /// checks that the frame still contains the pattern. A block without it is retired.
     pub poison: Option<u64>,
     /// Condition under which allocated frames are zeroed.
     pub zero: ZeroOn,

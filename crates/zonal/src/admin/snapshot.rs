@@ -102,7 +102,7 @@ pub struct ZoneSnapshot {
     pub fenced: PageCount,
     /// Frames of freed blocks in quarantine, which count as allocated.
     pub quarantined: PageCount,
-    /// Retired bad frames, which count as allocated.
+    /// Retired frames, which count as allocated: bad ones, and those whose poison had changed.
     pub retired: PageCount,
     /// Bad frames in use, which are retired when their blocks are freed.
     pub retiring: PageCount,

@@ -190,7 +190,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn put_back(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
         for &frame in bad.frames() {
             zone.frames.set(frame, FrameState::Retired(kind));
-            self.count_bad(zone, frame);
+            self.count_bad(zone, frame, Order::PAGE, RetireCause::BadFrame);
         }
         // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
         for part in parts_between(run, bad.frames()) {
@@ -204,9 +204,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    pub(crate) fn count_bad(&self, zone: &Zone<'m, P>, frame: u32) {
-        zone.count_retired(1);
-        self.note_retired(zone.node, RetireCause::BadFrame, Some(zone.pfn(frame)), PageCount::new(1));
+    /// Counts and reports a block in `zone` whose frames are now retired.
+    pub(crate) fn count_bad(&self, zone: &Zone<'_, P>, frame: u32, order: Order, cause: RetireCause) {
+        zone.count_retired(order.pages().get() as i64);
+        self.note_retired(zone.node, cause, Some(zone.pfn(frame)), order.pages());
     }
 }
 

@@ -395,12 +395,23 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if let Some(poison) = self.config.hardening.poison
             && !self.is_poisoned(zone, frame, order, poison)
         {
-            let first = Some(zone.pfn(frame));
-            self.note_retired(zone.node, RetireCause::Poison, first, order.pages());
-            zone.frames.retire(frame, from, order, kind);
+            self.retire_changed(zone, frame, from, order, kind);
             return false;
         }
         true
+    }
+
+    /// Retires a block that was removed from a pageset or the buddy, and whose poison has changed. The second copy of a block
+    /// that was freed twice has another state than `from`, which does not change.
+    #[cold]
+    #[inline(never)]
+    fn retire_changed(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) {
+        let (run, retired) = (Run { first: frame, count: order.pages().get() }, FrameState::Retired(kind));
+        if !zone.frames.step(frame, from, retired) {
+            return self.note_invalid(zone, frame, order);
+        }
+        run.frames().skip(1).for_each(|frame| zone.frames.set(frame, retired));
+        self.count_bad(zone, frame, order, RetireCause::Poison);
     }
 
     #[cold]

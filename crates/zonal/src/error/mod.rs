@@ -110,9 +110,10 @@ messages! {
         NoFrames(frame: Pfn) => "0 frames were freed at frame {frame}; the count must be at least 1",
         /// Another thread is splitting the block that starts at the frame.
         BeingSplit(frame: Pfn) => "the block at frame {frame} is being split by another thread",
-        /// The frame was freed before. Its block is in quarantine, or is retired because its poison was overwritten.
-        Quarantined(frame: Pfn) => "frame {frame} was freed before (it is in quarantine or retired)",
-        /// The frame is retired ([`Allocator::retire`](crate::Allocator::retire)) and stays out of use.
+        /// The frame was freed before, and its block is in quarantine.
+        Quarantined(frame: Pfn) => "frame {frame} was freed before (it is in quarantine)",
+        /// The frame is retired and stays out of use: it is bad ([`Allocator::retire`](crate::Allocator::retire)), or its
+        /// poison had changed.
         Retired(frame: Pfn) => "frame {frame} is retired, and stays out of use",
         /// The free comes from a handler that interrupted its own thread inside the allocator. It could neither complete
         /// without waiting for that thread, nor be [deferred](crate::Platform::is_reentered). The frame is still allocated

@@ -40,11 +40,11 @@ messages! {
         InRun => "allocated with the frames before it",
         /// Free in a pageset, or moving to or from one.
         Cached => "cached in a pageset",
-        /// In quarantine, or out of use after invalid frees.
+        /// In quarantine.
         Quarantined => "in quarantine",
         /// Kept by a fence ([`Allocator::fence`](crate::Allocator::fence)).
         Fenced => "kept by a fence",
-        /// Retired ([`Allocator::retire`](crate::Allocator::retire)).
+        /// Retired: bad ([`Allocator::retire`](crate::Allocator::retire)), or with changed poison.
         Retired => "retired",
         /// Being split by another thread.
         BeingSplit => "being split",

@@ -10,6 +10,7 @@ use crate::Allocator;
 use crate::error::{FenceError, OnlineError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
+use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
 use crate::request::FrameRun;
 use crate::units::{Order, PageCount, PageKind};
@@ -218,12 +219,9 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         allocator.state.finish_all_frees();
         if let Some(poison) = allocator.state.config.hardening.poison {
             // Frames whose poison has changed are retired.
-            for frame in run.frames() {
-                if zone.frames.state(frame) == FrameState::Fenced
-                    && !allocator.state.is_poisoned(zone, frame, Order::PAGE, poison)
-                    && zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel))
-                {
-                    zone.count_retired(1);
+            for frame in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Fenced) {
+                if !allocator.state.is_poisoned(zone, frame, Order::PAGE, poison) {
+                    allocator.state.retire_kept(zone, frame, FrameState::Fenced, RetireCause::Poison);
                 }
             }
         }

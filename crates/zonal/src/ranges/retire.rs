@@ -8,7 +8,8 @@ use crate::config::InvalidFree;
 use crate::error::RetireError;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::units::{PageKind, Pfn};
+use crate::platform::tracepoint::RetireCause;
+use crate::units::{Order, PageKind, Pfn};
 use crate::zone::Zone;
 use crate::zone::bad_frames::Watch;
 use crate::zone::cells::PENDING_MAX;
@@ -88,12 +89,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         for zone in self.state.zones.iter().filter(|zone| zone.pending() != 0) {
             for &frame in zone.lost().frames() {
-                match self.retire(zone.pfn(frame)) {
-                    Ok(Retirement::Done) | Err(RetireError::NotManaged(_)) => {
-                        zone.bad_of_run(Run { first: frame, count: 1 });
-                    }
-                    // The next tick tries again after an error.
-                    Ok(Retirement::WhenFreed) | Err(_) => {}
+                let retired = self.retire(zone.pfn(frame));
+                // The next tick tries again after another error.
+                if matches!(retired, Ok(Retirement::Done) | Err(RetireError::NotManaged(_))) {
+                    zone.bad_of_run(Run { first: frame, count: 1 });
                 }
             }
         }
@@ -116,16 +115,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let watch = match state {
             FrameState::Retired(_) => return Ok(Some(Retirement::Done)),
             FrameState::Fenced | FrameState::Claimed => {
-                let retired = FrameState::Retired(PageKind::Kernel);
-                let leaves = match state {
-                    FrameState::Fenced => zone.leave_fence(frame, retired),
-                    // The request that holds the frame then finds it retired.
-                    _ => zone.frames.exchange(frame, state, retired).is_ok(),
-                };
-                if leaves {
-                    self.count_bad(zone, frame);
-                }
-                return Ok(leaves.then_some(Retirement::Done));
+                let is_retired = self.retire_kept(zone, frame, state, RetireCause::BadFrame);
+                return Ok(is_retired.then_some(Retirement::Done));
             }
             FrameState::Allocated(..) | FrameState::Watched => zone.watch(frame, (first, state)),
             FrameState::RunHead(..) => zone.watch_run(frame, first),
@@ -133,9 +124,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 Some(head) => zone.watch_run(frame, head),
                 None => Watch::Changed,
             },
-            FrameState::Quarantined(..) if zone.is_lost_from_quarantine(first, state) => {
-                return Ok(Some(Retirement::Done));
-            }
             FrameState::Cached(_) | FrameState::Quarantined(..) => {
                 self.drain_zone(zone);
                 Watch::Changed
@@ -149,6 +137,25 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
+    /// Retires a frame that a fence or a claim holds in `state`; returns `false` if it has another state. A request that claims
+    /// the frame then finds it retired.
+    pub(super) fn retire_kept(
+        &self,
+        zone: &Zone<'m, P>,
+        frame: u32,
+        state: FrameState,
+        cause: RetireCause,
+    ) -> bool {
+        let is_retired = zone.frames.exchange(frame, state, FrameState::Retired(PageKind::Kernel)).is_ok();
+        if is_retired {
+            if state == FrameState::Fenced {
+                zone.leave_fence(frame);
+            }
+            self.count_bad(zone, frame, Order::PAGE, cause);
+        }
+        is_retired
+    }
+
     /// Retires a frame that is free in the buddy; returns `false` if it is not.
     fn retire_free(&self, zone: &Zone<'m, P>, frame: u32) -> bool {
         if let Err(kept) = zone.take_exactly(Run { first: frame, count: 1 }) {
@@ -157,7 +164,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         zone.frames.set(frame, FrameState::Retired(PageKind::Kernel));
         self.nodes[zone.node].counters.add_total(NodeItem::Kernel, 1);
-        self.count_bad(zone, frame);
+        self.count_bad(zone, frame, Order::PAGE, RetireCause::BadFrame);
         true
     }
 }
@@ -168,7 +175,7 @@ mod tests {
     use crate::Config;
     use crate::machine::FrameRange;
     use crate::testing::{Native, small};
-    use crate::units::{Order, PageCount};
+    use crate::units::PageCount;
 
     /// Allocates a block of order 3 at `first`, retires `bad` in it, and frees the block as a free does that began before
     /// the block was watched, so that the frame is lost.

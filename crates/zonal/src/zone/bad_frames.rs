@@ -3,7 +3,7 @@
 //! A frame that is in use cannot be retired at once. Its block is then in state `Watched`, so that every free and split
 //! of the block leaves its fast path and finds the frame in the zone's table. A run keeps its states, because its frees
 //! and splits look into the table anyway. Retired frames count as allocated. Linux: `memory_failure`. Related files:
-//! `ranges/retire.rs` retires frames, `zone/runs.rs` has the states of runs.
+//! `ranges/retire.rs` retires frames, `alloc/serve.rs` blocks whose poison has changed, `zone/runs.rs` has the states of runs.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -70,8 +70,7 @@ events! {
     DirectNs direct_ns;
     /// Frames retired because invalid frees had put them onto two stacks or into free memory twice.
     Retired retired;
-    /// Frames whose poison was found changed on allocation, if poisoning is enabled. They are not used again, and count as
-    /// allocated.
+    /// Frames of blocks whose poison was found changed on allocation, if poisoning is enabled. They are retired.
     PoisonFound poison_found;
     /// Requests that failed.
     Failures failures;

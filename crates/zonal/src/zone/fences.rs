@@ -226,19 +226,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         returned
     }
 
-    /// Changes a fenced frame to state `to`; the fence then no longer holds it. Returns `false` if the frame is not
-    /// fenced.
-    ///
-    /// The caller holds the lock for run-time changes, without which no fenced frame changes its state.
-    pub(crate) fn leave_fence(&self, frame: u32, to: FrameState) -> bool {
-        let run = Run { first: frame, count: 1 };
-        let fence = self.fenced_parts(run).next();
-        let Some((at, _)) = fence.filter(|_| self.frames.state(frame) == FrameState::Fenced) else {
-            return false;
-        };
-        self.frames.set(frame, to);
-        self.cells.fences.held[at].fetch_add(1_u64.wrapping_neg(), Relaxed);
-        true
+    /// Counts a frame that its fence no longer holds. The caller holds the lock for run-time changes.
+    pub(crate) fn leave_fence(&self, frame: u32) {
+        for (at, _) in self.fenced_parts(Run { first: frame, count: 1 }) {
+            self.cells.fences.held[at].fetch_add(1_u64.wrapping_neg(), Relaxed);
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) enum FrameState {
     Cached(Order),
     /// First frame of an allocated block.
     Allocated(Order, PageKind),
-    /// First frame of a freed block in quarantine, or of a retired block.
+    /// First frame of a freed block in quarantine.
     Quarantined(Order, PageKind),
     /// First frame of the first block in an allocated run; the order is that of the block.
     RunHead(Order, PageKind),

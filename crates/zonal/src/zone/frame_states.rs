@@ -127,13 +127,6 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
     }
 
-    /// Retires a block that was removed from a pageset or the buddy, so that it is never allocated or freed again.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn retire(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
-        self.step(frame, from, FrameState::Quarantined(order, kind));
-    }
-
     /// Changes the state of a block that the caller holds.
     ///
     /// Returns `false` if the block has another state than `from`. Two racing frees of one block can cause that under

@@ -62,18 +62,6 @@ impl<P: Platform> Zone<'_, P> {
         Entry::Done
     }
 
-    /// Whether the block that begins at `frame` has the state of a block in quarantine, `state`, but is not there. An
-    /// invalid free has then put it out of use for good.
-    ///
-    /// Both are checked under one hold of the lock, because a block that leaves may be allocated, freed and enter again.
-    pub(crate) fn is_lost_from_quarantine(&self, frame: u32, state: FrameState) -> bool {
-        let _held = Held::wait(&self.cells.lock.0);
-        let (left, entered) =
-            (self.cells.quarantine_out.load(Relaxed), self.cells.quarantine_in.load(Relaxed));
-        self.frames.state(frame) == state
-            && !(left..entered).any(|at| self.place(at)[0].load(Relaxed) == frame)
-    }
-
     /// Removes the oldest block from quarantine.
     pub(crate) fn leave_quarantine(&self) -> Option<Left> {
         if self.quarantine.is_empty() {

@@ -9,7 +9,7 @@ use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::{Scripted, all_free, caching, pages};
 use crate::common::{Plan, Random, World, order, range, reenter_on_this_thread, run_on};
 use zonal::config::Hardening;
-use zonal::error::{FreeError, SplitError};
+use zonal::error::{FreeError, SplitError, UsedState};
 use zonal::machine::FrameRange;
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::request::{PageKind, Urgency};
@@ -25,6 +25,7 @@ in_every_way! {
     a_handler_does_not_wait_for_the_table_of_bad_frames,
     a_failed_alloc_of_a_fence_counts_no_poison_of_frames_in_use,
     a_frame_of_a_block_with_changed_poison_can_be_retired,
+    blocks_with_changed_poison_can_go_offline,
     windows_without_retired_frames_are_emptied,
     a_hopeless_request_for_a_range_leaves_memory_to_others,
     a_fence_waits_for_a_request_that_holds_its_frames,
@@ -122,6 +123,35 @@ fn a_frame_of_a_block_with_changed_poison_can_be_retired(way: Way) {
     let retired = (START..START + 100).map(|frame| a.retire(Pfn::new(frame)));
     let failed = retired.filter(Result::is_err).count();
     assert_eq!(failed, 0, "retire fails for ever");
+}
+
+fn blocks_with_changed_poison_can_go_offline(way: Way) {
+    run_on(0);
+    let world = poisoned(way);
+    let a = &world.allocator;
+    for of in [0, 3, 9] {
+        let alloc = || a.alloc(&Request::new(order(of))).unwrap();
+        let block = alloc();
+        let last = block.range().end().get() - 1;
+        a.free(block.first, block.order).unwrap();
+        world.controls.contents().word(last).store(1, Relaxed);
+        let other = alloc();
+        assert_ne!(other.first, block.first);
+        a.free(other.first, other.order).unwrap();
+        assert_eq!(world.zone(0).retired, block.order.pages());
+        let mut retired = PageCount::ZERO;
+        a.for_each_used(block.range(), |used| {
+            assert_eq!(used.state, UsedState::Retired);
+            retired = retired.plus(used.block.count);
+        });
+        assert_eq!(retired, block.order.pages());
+        assert_eq!(a.retire(Pfn::new(last)), Ok(Retirement::Done));
+        a.verify().unwrap();
+        a.offline_memory(block.range()).unwrap();
+        assert_eq!(world.zone(0).retired, pages(0));
+        a.online_memory(block.range()).unwrap();
+    }
+    all_free(&world);
 }
 
 fn windows_without_retired_frames_are_emptied(way: Way) {

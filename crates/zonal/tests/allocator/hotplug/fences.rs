@@ -216,6 +216,7 @@ fn hardened_frames_are_fenced_too(way: Way) {
     let fence = fence.alloc(PageKind::User).unwrap_err();
     assert_eq!((fence.held(), fence.in_use()), (pages(FRAMES - 1), pages(0)));
     drop(fence);
+    assert_eq!(world.controls.traced.check(a).poison_found, 1);
     assert_eq!(a.verify().unwrap().allocated, pages(1));
     assert_eq!(world.zone(0).retired, pages(1));
 }

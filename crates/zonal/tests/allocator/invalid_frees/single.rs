@@ -316,7 +316,7 @@ fn frames_with_overwritten_poison_cannot_be_freed() {
         world.controls.contents().word(last).store(7, Relaxed);
         let taken: Vec<_> = std::iter::from_fn(|| a.alloc(&Request::new(order(of))).ok()).collect();
         assert!(taken.iter().all(|other| other.first != block.first), "it is kept back");
-        refused(&world, block.first, block.order, FreeError::Quarantined(block.first));
+        refused(&world, block.first, block.order, FreeError::Retired(block.first));
         taken.iter().for_each(|block| a.free(block.first, block.order).unwrap());
     }
     assert_eq!(a.events().poison_found, 1 + 8 + 1024);

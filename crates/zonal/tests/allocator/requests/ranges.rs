@@ -202,10 +202,7 @@ fn ranges_with_overwritten_poison_are_not_allocated() {
     world.controls.contents().word(START + 4097).store(1, Relaxed); // relaxed: one thread
     let frames = range(START + 4000, 500);
     let error = a.alloc_range(frames, PageKind::User).unwrap_err();
-    assert!(
-        matches!(error, RangeError::InUse { first, .. } if first.state == UsedState::Quarantined),
-        "{error}"
-    );
+    assert!(matches!(error, RangeError::InUse { first, .. } if first.state == UsedState::Retired), "{error}");
     let accounting = a.verify().unwrap();
     assert_eq!(accounting.allocated.get(), a.events().retired.max(a.events().poison_found));
     a.alloc_range(range(START + 4000, 96), PageKind::User).unwrap();
