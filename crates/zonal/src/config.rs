@@ -141,7 +141,8 @@ pub struct Hardening {
     /// Condition under which allocated frames are zeroed.
     pub zero: ZeroOn,
     /// Capacity of each zone's quarantine in frames, or 0 for no quarantine. The quarantine is a first-in, first-out
-    /// queue that delays the reuse of freed blocks. Blocks with more frames than this capacity are not quarantined.
+    /// queue that delays the reuse of freed blocks. Blocks with more frames than this capacity, or with frames that a fence
+    /// keeps, are not quarantined.
     pub quarantine: PageCount,
 }
 

@@ -76,6 +76,25 @@ pub(crate) fn fence_against_free<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
+/// A CPU frees a frame while another CPU fences it. The fence must have the frame then, not the quarantine.
+pub(crate) fn fence_against_quarantine<C: Checker>() {
+    let hardening = Hardening { quarantine: PageCount::new(1), ..Hardening::default() };
+    let world =
+        World::<C>::new(&[(&[0, 1], FRAMES)], &Config { hardening, ..config(4) }, Box::new(NoReclaimer));
+    C::set_cpu(0);
+    let frame = world.page();
+    world.at_once(
+        on(0, move |world| world.free(frame)),
+        on(1, move |world| {
+            let range = FrameRange { start: frame, count: PageCount::new(1) };
+            let fence = world.allocator().fence(range).expect("there is no other fence");
+            core::mem::forget(fence); // it stays
+        }),
+    );
+    let zone = world.allocator().zones().next().expect("there is one zone");
+    assert_eq!((zone.fenced.get(), zone.quarantined.get()), (1, 0));
+}
+
 /// A CPU frees its frame while another CPU retires it. The frame must then be retired once, and no other is lost.
 pub(crate) fn retire_against_free<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));

@@ -80,6 +80,7 @@ macro_rules! for_all_scenarios {
             stale_free: invalid_free, 5;
             offline_against_allocation: memory, 1;
             fence_against_free: memory, 1;
+            fence_against_quarantine: memory, 1;
             retire_against_free: memory, 3;
             retire_against_free_of_a_run: memory, 2;
             retire_against_split: memory, 2;

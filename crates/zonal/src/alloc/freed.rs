@@ -121,7 +121,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         for _ in 0..=zone.quarantine.len() {
             match zone.enter_quarantine(frame, order, kind) {
                 Entry::Done => return,
-                Entry::TooLarge => break,
+                Entry::Refused => break,
                 Entry::Oldest(oldest) => self.release(zone, oldest),
                 // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
                 // holds the block.
@@ -165,11 +165,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees all blocks in a zone's quarantine.
     pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
-        // The loop is bounded by the capacity, because other threads may add blocks concurrently.
-        for _ in 0..zone.quarantine.len() {
-            let Some(oldest) = zone.leave_quarantine() else { return };
-            self.release(zone, oldest);
-        }
+        // The number of blocks is bounded by the capacity, because other threads may add blocks concurrently.
+        let blocks = core::iter::from_fn(|| zone.leave_quarantine()).take(zone.quarantine.len());
+        blocks.for_each(|oldest| self.release(zone, oldest));
     }
 
     #[cold]

@@ -11,6 +11,7 @@ use crate::units::Order;
 use crate::units::PageKind;
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
+use crate::zone::runs::Run;
 
 /// A block that left quarantine: its first frame, its order, and its kind. The kind is `None` if racing frees had put the block
 /// into the ring twice and its other entry has left already.
@@ -22,8 +23,8 @@ pub(crate) enum Entry {
     Done,
     /// The oldest block was removed to make space; the new block is not in quarantine yet.
     Oldest(Left),
-    /// The block is larger than the quarantine.
-    TooLarge,
+    /// The block is larger than the quarantine, or has frames that a fence keeps.
+    Refused,
     /// Another free has already put the same block into quarantine.
     Retired,
 }
@@ -40,9 +41,13 @@ impl<P: Platform> Zone<'_, P> {
     pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Entry {
         let (free_slots, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
         if pages > free_slots {
-            return Entry::TooLarge;
+            return Entry::Refused;
         }
         let _held = Held::wait(&self.cells.lock.0);
+        // A fence empties the quarantine, so a block that entered without seeing the fence leaves again.
+        if self.has_fence() && self.fence_over(Run { first: frame, count: pages }).is_some() {
+            return Entry::Refused;
+        }
         let kept = self.cells.quarantine_frames.load(Relaxed);
         if kept + pages > free_slots
             && let Some(oldest) = self.oldest()
@@ -57,16 +62,12 @@ impl<P: Platform> Zone<'_, P> {
         first.store(frame, Relaxed);
         of_order.store(u32::from(order.get()), Relaxed);
         self.cells.quarantine_in.store(entered + 1, Relaxed);
-        let kept = self.cells.quarantine_frames.load(Relaxed);
         self.cells.quarantine_frames.store(kept + pages, Relaxed);
         Entry::Done
     }
 
     /// Removes the oldest block from quarantine.
     pub(crate) fn leave_quarantine(&self) -> Option<Left> {
-        if self.quarantine.is_empty() {
-            return None;
-        }
         let _held = Held::wait(&self.cells.lock.0);
         self.oldest()
     }

@@ -27,6 +27,7 @@ in_every_way! {
     a_fence_that_is_not_whole_is_returned,
     wrong_ranges_are_refused_with_what_is_wrong,
     hardened_frames_are_fenced_too,
+    blocks_with_fenced_frames_do_not_wait_in_quarantine,
     no_frame_of_a_fence_is_allocated_while_threads_allocate,
 }
 
@@ -215,10 +216,26 @@ fn hardened_frames_are_fenced_too(way: Way) {
     world.controls.contents().word(START + 77).store(1, Relaxed);
     let fence = fence.alloc(PageKind::User).unwrap_err();
     assert_eq!((fence.held(), fence.in_use()), (pages(FRAMES - 1), pages(0)));
-    drop(fence);
     assert_eq!(world.controls.traced.check(a).poison_found, 1);
+    drop(fence);
     assert_eq!(a.verify().unwrap().allocated, pages(1));
     assert_eq!(world.zone(0).retired, pages(1));
+}
+
+fn blocks_with_fenced_frames_do_not_wait_in_quarantine(way: Way) {
+    run_on(0);
+    let hardening = Hardening { quarantine: pages(64), ..Hardening::default() };
+    let config = Config { hardening, ..Config::default() };
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build(&config);
+    let a = &world.allocator;
+    let [block, other] = [(); 2].map(|()| a.alloc(&Request::new(order(3))).unwrap());
+    let fence = a.fence(range(block.first.get() + 5, 1)).unwrap();
+    a.free(block.first, block.order).unwrap();
+    assert!(fence.is_whole());
+    a.free(other.first, other.order).unwrap();
+    assert_eq!(world.zone(0).quarantined, pages(8), "no fence has the other block");
+    drop(fence);
+    all_free(&world);
 }
 
 /// The record of which frames were freed into which fence.
