@@ -74,7 +74,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// lacks to stay above its watermark.
     ///
     /// # Errors
-    /// Returns the number of frames that the reclaimers freed.
+    /// Returns the number of frames that the reclaimers freed, or `u64::MAX` after the only call that the request allows.
     pub(crate) fn reclaim_run(&self, context: &AllocContext<'_>) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
         // A claim of a range would outlive its process if several share the allocator.
@@ -117,7 +117,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Empties a window with the reclaimers and allocates it. Continues if some of its frames are still in use, and ends
     /// without frames if the reclaimers have nothing to free, or ignore ranges. Adds the number of frames that they freed to
-    /// `evicted`, which stays at most `most` if they free no more than they are asked for.
+    /// `evicted`, which stays at most `most` if they free no more than they are asked for. If the request may not repeat
+    /// reclaim, `evicted` becomes the maximum instead, so that there is no other call.
     fn empty(
         &self,
         zone: &'m Zone<'m, P>,
@@ -127,6 +128,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         evicted: &mut PageCount,
     ) -> ControlFlow<Option<FrameRun>> {
         let range = range_of(zone, run);
+        let counted = |freed| if context.flags.may_retry() { freed } else { PageCount::new(u64::MAX) };
         // A claim would keep free frames from other requests that are below the watermark already.
         for round in 0.. {
             let short = self.short_of_min(zone, context, unused_in(zone, run));
@@ -143,7 +145,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let freed = self.direct_reclaim_by(&zone_alone(zone), context, &request);
             self.drain_zone(zone); // the reclaimer may have freed on several CPUs
             context.report(Step::DirectReclaim { freed });
-            *evicted = evicted.plus(freed);
+            *evicted = evicted.plus(counted(freed));
             if freed == PageCount::ZERO {
                 return Break(None);
             }
@@ -169,7 +171,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let gained = missing.saturating_minus(claim.missing());
             let is_empty = claim.missing() == PageCount::ZERO;
             context.report(Step::RangeReclaimed { freed, is_empty });
-            *evicted = evicted.plus(freed.max(gained));
+            *evicted = evicted.plus(counted(freed.max(gained)));
             // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
             if gained.plus(gained) < freed
                 && self.count_reclaimable(&range_request(zone, range, claim.missing())) >= claim.missing()

@@ -9,6 +9,7 @@ use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::OnlineError;
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
+use zonal::request::PageKind;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{NodeId, ZoneKind};
 use zonal::{Config, NodeMask, Platform, Policy, Request};
@@ -126,14 +127,9 @@ fn a_node_has_one_background_worker() {
 #[test]
 fn direct_reclaim_asks_for_what_the_order_needs() {
     // Blocks above order 3 are first reclaimed by range. A zone that is short of its watermark then lacks frames for it.
-    for (of, targets) in [
-        (0, vec![32]),
-        (3, vec![32]),
-        (5, vec![32]),
-        (6, vec![64]),
-        (9, vec![400, 512]),
-        (10, vec![400, 512]),
-    ] {
+    for (of, targets) in
+        [(0, vec![32]), (3, vec![32]), (5, vec![32]), (6, vec![64]), (9, vec![400]), (10, vec![400])]
+    {
         let world = one_node(100);
         let barren = Scripted::new(PLENTY, |_, _| 0);
         world.controls.set_reclaimer(barren.clone());
@@ -142,6 +138,27 @@ fn direct_reclaim_asks_for_what_the_order_needs() {
         assert_eq!(found, targets.into_iter().map(|target| (0, target)).collect::<Vec<_>>(), "order {of}");
         assert!(world.allocator.alloc(&Request::new(order(of)).no_wait()).is_err());
         assert_eq!(barren.calls(), 0, "who may not wait reclaims nothing");
+    }
+}
+
+#[test]
+fn a_request_without_retries_calls_the_reclaimers_once() {
+    for of in [0, 3, 4, 9] {
+        let world = one_cpu(&[8192], ZoneKind::Normal).build(&with_min(0)).leak();
+        let (cache, _) = caching(world, PLENTY);
+        cache.keep(world.alloc_all(&Request::page().kind(PageKind::Cache).no_wait()));
+        // One call empties a range for order 4, but not one for order 9.
+        let little = Scripted::by_request(
+            |_| PLENTY,
+            move |request| match request.range {
+                Some(range) => cache.reclaim_in(&world.allocator, &range, pages(32)),
+                None => cache.reclaim(&world.allocator, request.node, pages(32)),
+            },
+        );
+        world.controls.set_reclaimer(little.clone());
+        let (served, events) =
+            world.during(|| world.allocator.alloc(&Request::new(order(of)).no_retry()).is_ok());
+        assert_eq!((served, events.direct_stalls, little.calls()), (of < 9, 1, 1), "order {of}");
     }
 }
 
