@@ -106,7 +106,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let last = cell.load(Relaxed);
         // A clock that was set back ends the interval.
         let is_over = last == 0 || now < last - 1 || now - (last - 1) >= INTERVAL_NS;
-        is_over && cell.compare_exchange(last, now + 1, Relaxed, Relaxed).is_ok()
+        is_over && cell.compare_exchange(last, now.saturating_add(1), Relaxed, Relaxed).is_ok()
     }
 
     fn report(&self, place: usize, kind: PressureKind) {

@@ -87,7 +87,7 @@ impl<P: Platform> StallCells<P> {
         }
         let mut at = since.max(second.saturating_sub(BUCKETS - 1) * SECOND_NS);
         while at < now {
-            let until = ((at / SECOND_NS + 1) * SECOND_NS).min(now);
+            let until = (at / SECOND_NS + 1).saturating_mul(SECOND_NS).min(now);
             let bucket = self.bucket(at / SECOND_NS);
             let sum = u64::from(bucket.load(Relaxed)) + (until - at);
             bucket.store(sum.min(SECOND_NS) as u32, Relaxed);

@@ -10,7 +10,7 @@ use crate::common::scenarios::{TestAllocator, one_cpu, with_min};
 use crate::common::{Plan, node, run_on};
 use zonal::config::{StatInterval, ZonelistCache};
 use zonal::units::{Moment, PageCount, Pfn, SECOND_NS, ZoneKind};
-use zonal::{Block, Config, Policy, Request};
+use zonal::{Block, Config, Platform, Policy, Request};
 
 /// Ticks a second, and the tick at which an allocator starts.
 const CLOCKS: [(u64, u64); 6] = [
@@ -63,6 +63,28 @@ fn ticks_convert_exactly() {
     assert_eq!([moment(u64::MAX, u64::MAX), moment(u64::MAX - 1, u64::MAX)], [SECOND_NS, SECOND_NS - 1]);
     assert_eq!([moment(u64::MAX, 1), moment(u64::MAX / SECOND_NS + 1, 1)], [u64::MAX; 2]);
     assert_eq!(moment(1_999_999_999_999, 1_000_000_000_000), 1_999_999_999);
+}
+
+#[test]
+fn a_clock_may_reach_the_end_of_its_range() {
+    run_on(0);
+    let ns = AtomicU64::new(u64::MAX - 100);
+    let world = one_cpu(&[4096], ZoneKind::Normal).build_in(&Config::default(), |controls| {
+        // Each reading is a nanosecond later, except at the end.
+        controls.change_time(move |_| {
+            let now = ns.load(Relaxed);
+            ns.store(now.saturating_add(1), Relaxed);
+            Moment::from_ns(now)
+        });
+    });
+    for _ in 0..20 {
+        let held = world.alloc_all(&Request::page());
+        assert!(world.allocator.events().direct_stalls > 0);
+        world.free(held);
+        world.allocator.tick();
+    }
+    assert_eq!(world.allocator.platform().now(), Moment::from_ns(u64::MAX));
+    assert!(world.allocator.stall_shares(node(0)).is_some());
 }
 
 #[test]
