@@ -74,7 +74,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the zones with memory of the node with index `node`, in the order of `zones_by_preference`.
-    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
+    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = &'m Zone<'m, P>> + Clone {
         let zones = self.zones_by_preference(node);
         zones.filter(|zone| zone.managed() != PageCount::ZERO)
     }

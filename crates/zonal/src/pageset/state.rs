@@ -100,7 +100,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns all zones of the node with index `node` in the order in which requests use them.
     ///
     /// The order is by descending kind, and by ascending address within a kind.
-    pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
+    pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &'m Zone<'m, P>> + Clone {
         let zones = self.node_zones(node);
         let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
         ZoneKind::ALL.into_iter().rev().flat_map(of_kind)

@@ -240,11 +240,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         mut find: impl FnMut(&'m Zone<'m, P>) -> Option<T>,
     ) -> Option<T> {
-        for place in context.first.iter().filter_map(|&node| self.place_of(node)) {
-            let zones = self.node_zones(place).iter().rev().filter(|zone| context.allows(zone));
-            if let Some(found) = zones.into_iter().find_map(&mut find) {
-                return Some(found);
-            }
+        let places = context.first.iter().filter_map(|&node| self.place_of(node));
+        let preferred = places.flat_map(|place| self.zones_by_preference(place));
+        let found = preferred.filter(|zone| context.allows(zone)).find_map(&mut find);
+        if found.is_some() {
+            return found;
         }
         for _ in 0..RESTARTS {
             let mut candidates =

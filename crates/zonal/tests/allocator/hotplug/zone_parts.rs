@@ -28,6 +28,7 @@ in_every_way! {
     a_part_without_memory_has_no_reserve,
     frames_are_freed_to_their_own_part,
     the_first_part_with_memory_is_preferred,
+    ranges_come_from_the_first_part_under_every_policy,
     a_full_part_is_remembered_on_a_machine_of_one_node_too,
     a_node_is_reclaimed_only_when_all_its_parts_are_low,
     adjacent_parts_do_not_merge_their_largest_blocks,
@@ -208,6 +209,17 @@ fn the_first_part_with_memory_is_preferred(way: Way) {
     let mut order = Vec::new();
     a.fallback_order(node(0), |node| order.push(node.get()));
     assert_eq!(order, [0], "a node is listed once");
+}
+
+fn ranges_come_from_the_first_part_under_every_policy(way: Way) {
+    run_on(0);
+    let world = only_parts(3).accessed(way).build(&Config::default());
+    let nodes = [node(0)];
+    let many = Policy::preferred_many(&world.allocator, &nodes).unwrap();
+    for request in [Request::page(), Request::page().policy(&many)] {
+        let run = world.allocator.alloc_contiguous(&request, pages(100)).unwrap();
+        assert_eq!(run.zone.index(), 0);
+    }
 }
 
 fn a_full_part_is_remembered_on_a_machine_of_one_node_too(way: Way) {
