@@ -52,7 +52,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// Returns `/proc/zoneinfo`: watermarks, reserves, counters and pagesets of each zone, in frames.
     ///
     /// Each node's first section with frames also contains the node's figures. Sections without frames contain only sizes and
-    /// watermarks, all of which are zero. The text includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
+    /// watermarks, which are zero, except that a movable zone without frames may have a minimum of its own. The text includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
     #[must_use]
     pub fn zoneinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
         Text(move |f| {
