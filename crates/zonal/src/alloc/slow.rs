@@ -128,8 +128,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Allocates one block like [`Allocator::alloc`], and calls `each` for every step of the request.
     ///
-    /// `each` runs while the request is in progress, so it must not use the allocator. A request that reclaims may report
-    /// its scans many times.
+    /// `each` runs while the request is in progress, so it must not use the allocator. It must not panic, because the caller
+    /// then does not learn which block was allocated. A request that reclaims may report its scans many times.
     ///
     /// ```
     /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
