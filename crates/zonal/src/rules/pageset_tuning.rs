@@ -81,7 +81,8 @@ impl PagesetTuning {
 /// numbers of frames. `high` has the same limits on all CPUs, also while large blocks are scarce. An idle pageset keeps the
 /// frames of its CPU's own node. Pagesets have slots for
 /// the largest `high`, in blocks of any cached order, so an allocator must be created with the form. The form decides the
-/// rest. The core calls it when an allocator is created and when a pageset drains.
+/// rest. The core calls it when an allocator is created and when a pageset drains. Its name and its cached orders must be
+/// the same in every call, because the slots are divided by them.
 pub trait TuningForm: core::fmt::Debug + Sync + core::panic::RefUnwindSafe {
     /// Returns the name of the form.
     fn tuning(&self) -> PagesetTuning;
