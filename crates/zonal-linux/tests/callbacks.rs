@@ -258,7 +258,7 @@ fn reclaim_does_not_nest_at_the_end_of_a_thread() {
     });
 }
 
-/// A callback that is told of a block before its caller has it.
+/// The callback runs while the request has a block that its caller does not have yet.
 #[test]
 fn a_request_whose_explanation_panics_keeps_no_block() {
     let pool = pool();
