@@ -76,7 +76,7 @@ fn programs_of_a_part_have_cpus_and_cases_of_their_own() {
     for metric in ["real", "data.real", "wall"] {
         assert_eq!(load_files(&asked(metric), FIGURES, MACHINE).unwrap().question.metrics, [metric]);
     }
-    refused(&asked("copy"), ("copy", "copy", "copy", "no run has a figure `copy`"));
+    refused(&asked("real"), ("\"real\"", "\"speed\"", "speed", "no run has a figure `speed`"));
     let wrong = [
         (
             "on_cpus = \"4-7\"",

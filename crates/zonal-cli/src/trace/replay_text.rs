@@ -139,18 +139,12 @@ pub(super) fn ours(replay: &OwnReplay, file: &Path, width: Width) -> String {
     }
     text += &format!("\n{}", grid.render("  ", width));
     if let Some(first) = replay.rows.first() {
-        text += &format!(
-            "\n{}",
-            width.paragraph(
-                "",
-                "",
-                &format!(
-                    "A refill or drain takes the zone's lock once. Before the trace, {} blocks of 2 MiB were free; the last \
-                     two columns are those free at the end, before and after the pagesets are drained.",
-                    first.free_huge_start
-                )
-            )
+        let columns = format!(
+            "A refill or drain takes the zone's lock once. Before the trace, {} blocks of 2 MiB were free; the last two \
+             columns are those free at the end, before and after the pagesets are drained.",
+            first.free_huge_start
         );
+        text += &format!("\n{}", width.paragraph("", "", &columns));
     }
     text
 }

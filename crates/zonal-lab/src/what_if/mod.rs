@@ -73,17 +73,7 @@ pub fn what_if(
 ) -> Result<WhatIf, WhatIfError> {
     let load = Load::new(question)?;
     let base = question.machine.config();
-    // The configuration as it is, those without each mechanism, and others in which a mechanism is on.
-    let mut configs: Vec<Config> =
-        std::iter::once(base).chain(Mechanism::ALL.map(|mechanism| mechanism.off(&base))).collect();
-    let on_places = Mechanism::ALL.map(|mechanism| {
-        let on = mechanism.on(&base);
-        configs.iter().position(|config| *config == on).unwrap_or_else(|| {
-            configs.push(on);
-            configs.len() - 1
-        })
-    });
-    let pairs = on_places.into_iter().enumerate().map(|(at, on)| [at + 1, on]);
+    let (configs, pairs) = configurations(&base);
     let of_seeds = |config: &Config| {
         let config = *config;
         (1..=SEEDS).map(move |seed| Job { config, hardware: Hardware::default(), seed })
@@ -97,7 +87,7 @@ pub fn what_if(
     let differs = |[off, on]: &[usize; 2]| {
         Figure::ALL.into_iter().any(|figure| is_near(figure, by_seed[*off], by_seed[*on]))
     };
-    let mut places: Vec<usize> = pairs.clone().filter(differs).flatten().collect();
+    let mut places: Vec<usize> = pairs.into_iter().filter(differs).flatten().collect();
     places.sort_unstable();
     places.dedup();
     let at_costs = |&place: &usize| {
@@ -123,16 +113,16 @@ pub fn what_if(
             effects.push(effect);
         }
     }
-    let changes_nothing = |mechanism: Mechanism| {
-        effects.iter().all(|effect| effect.mechanism != mechanism || effect.verdict == Verdict::Same)
-    };
     let mut idle = idle::idle(question.machine, &base, &by_seed);
-    idle.retain(|(mechanism, _)| changes_nothing(*mechanism));
+    idle.retain(|(mechanism, _)| {
+        effects.iter().all(|effect| effect.mechanism != *mechanism || effect.verdict == Verdict::Same)
+    });
     let mut notes = idle::notes(by_seed[0]);
     notes.retain(|(mechanism, _)| idle.iter().all(|(idle, _)| idle != mechanism));
     let share = |ended: usize, all: usize| progress(0.7 + 0.3 * ended as f64 / all as f64);
     let (scaling, of_scaling) = scaling::scaling(question, stop, &share)?;
-    let answer = answer(&effects, &scaling);
+    let can_act = |effect: &&Effect| idle.iter().all(|(mechanism, _)| *mechanism != effect.mechanism);
+    let answer = answer(&effects.iter().filter(can_act).collect::<Vec<_>>(), &scaling);
     Ok(WhatIf {
         machine: question.machine.name.clone(),
         load: load.about(),
@@ -143,6 +133,24 @@ pub fn what_if(
         scaling,
         answer,
     })
+}
+
+/// Returns the configuration as it is and all others that run, and where each mechanism is off and on among them.
+fn configurations(base: &Config) -> (Vec<Config>, [[usize; 2]; Mechanism::ALL.len()]) {
+    let mut configs = vec![*base];
+    let off = Mechanism::ALL.map(|mechanism| {
+        configs.push(mechanism.off(base));
+        configs.len() - 1
+    });
+    let on = Mechanism::ALL.map(|mechanism| {
+        let on = mechanism.on(base);
+        if on == *base {
+            return 0;
+        }
+        configs.push(on);
+        configs.len() - 1
+    });
+    (configs, std::array::from_fn(|at| [off[at], on[at]]))
 }
 
 /// Returns the changed costs, with the name of each change.
@@ -158,8 +166,8 @@ fn hardware() -> Vec<(String, Hardware)> {
     all
 }
 
-/// Returns the answer in words.
-fn answer(effects: &[Effect], scaling: &[Scaling]) -> String {
+/// Returns the answer in words, from the effects of the mechanisms that can act.
+fn answer(effects: &[&Effect], scaling: &[Scaling]) -> String {
     let of = |verdict: Verdict| -> Vec<String> {
         let effects =
             effects.iter().filter(|effect| effect.verdict == verdict && effect.flips_with.is_empty());

@@ -66,8 +66,7 @@ impl LoadKind {
                 "a process on each of up to 16 CPUs, which maps twice what a pageset of fixed size holds, touches it and unmaps it"
             }
             Self::FirstTouch => {
-                "a process on each of up to 16 CPUs, which touches its part of the memory that all touch: a page for each \
-                 operation, and at most half of the memory"
+                "a process on each of up to 16 CPUs; together they touch a page for each operation, at most half of the memory"
             }
             Self::Exchange => "pairs of processes, which exchange bursts of 64 pages",
             Self::Overflow => "a process that needs more than its node has, while the nodes near it are full",

@@ -69,7 +69,7 @@ fn a_mechanism_without_a_verdict_has_no_sentence() {
     let expected = "These help: M2 pageset tuning (time in the allocator, ns an operation: 100.0 without, 90.0 with). 1 \
                     verdict changes with an assumed cost and is left out. With page faults on one zone, M2 pageset tuning \
                     saves at least 5 % of the time in the allocator from 1 CPU on, and 9 % with 1.";
-    assert_eq!(answer(&effects, &scaling), expected);
+    assert_eq!(answer(&effects.iter().collect::<Vec<_>>(), &scaling), expected);
 }
 
 /// The zonelist cache `original` lacks more than M3 if it is compared with `on`.
