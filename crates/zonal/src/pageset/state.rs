@@ -102,8 +102,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// The order is by descending kind, and by ascending address within a kind.
     pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &'m Zone<'m, P>> + Clone {
         let zones = self.node_zones(node);
-        let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
-        ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
+        let of_kind = move |&kind: &ZoneKind| zones.iter().filter(move |zone| zone.kind == kind);
+        ZoneKind::ALL.iter().rev().flat_map(of_kind)
     }
 
     /// Returns the CPUs of this process: all, unless processes share the allocator.

@@ -240,11 +240,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         mut find: impl FnMut(&'m Zone<'m, P>) -> Option<T>,
     ) -> Option<T> {
+        let mut serve = |zone: &'m Zone<'m, P>| if context.allows(zone) { find(zone) } else { None };
         let places = context.first.iter().filter_map(|&node| self.place_of(node));
-        let preferred = places.flat_map(|place| self.zones_by_preference(place));
-        let found = preferred.filter(|zone| context.allows(zone)).find_map(&mut find);
-        if found.is_some() {
-            return found;
+        for zone in places.flat_map(|place| self.zones_by_preference(place)) {
+            if let Some(found) = serve(zone) {
+                return Some(found);
+            }
         }
         for _ in 0..RESTARTS {
             let mut candidates =
@@ -252,11 +253,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let mut from = 0;
             while let Ok(next) = candidates.next(from, None) {
                 let (position, zone) = next?;
-                let zone = &self.zones[zone.index()];
                 from = position + 1;
-                if context.allows(zone)
-                    && let Some(found) = find(zone)
-                {
+                if let Some(found) = serve(&self.zones[zone.index()]) {
                     return Some(found);
                 }
             }
