@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+use crate::steps::{Outcome, Step, build_all, cargo, outcome, passes, succeeds, target_folder};
 use machine::{MACHINES, Shape};
 use run::Ended;
 
@@ -97,20 +97,21 @@ pub(crate) fn steps(root: &Path, arguments: &[String]) -> Result<Vec<Step>, Stri
         return faults::steps(root, &names);
     }
     let wanted = MACHINES.iter().filter(|shape| nodes.is_none_or(|nodes| nodes == shape.nodes));
-    Ok(wanted.map(|shape| race(shape, seconds, Outcome::Failed)).collect())
+    Ok(wanted.map(|shape| race(shape, seconds, build_command, Outcome::Failed)).collect())
 }
 
 /// Returns the race of the everyday checks, on the largest machine. It is skipped if QEMU is missing.
 pub(crate) fn every_day() -> Step {
     let [.., largest] = &MACHINES;
-    race(largest, SHORT_SECONDS, Outcome::Skipped)
+    race(largest, SHORT_SECONDS, build_all, Outcome::Skipped)
 }
 
 /// Returns the steps of the long checks: all machines, the largest for ten minutes, and all planted faults.
 pub(crate) fn deep() -> Vec<Step> {
     let [others @ .., largest] = &MACHINES;
-    let mut steps: Vec<Step> = others.iter().map(|shape| race(shape, 60, Outcome::Skipped)).collect();
-    steps.push(race(largest, LONG_SECONDS, Outcome::Skipped));
+    let mut steps: Vec<Step> =
+        others.iter().map(|shape| race(shape, 60, build_command, Outcome::Skipped)).collect();
+    steps.push(race(largest, LONG_SECONDS, build_command, Outcome::Skipped));
     steps.extend(guide::steps(Outcome::Skipped));
     let faults = faults::steps(&crate::workspace_root(), &[]);
     steps.extend(
@@ -119,16 +120,25 @@ pub(crate) fn deep() -> Vec<Step> {
     steps
 }
 
-fn race(shape: &'static Shape, seconds: u64, missing: fn(String) -> Outcome) -> Step {
+/// Builds the command, which explains the kernel's files. Every day it is built with all tests: alone it has other features, and
+/// would be built again with all that it uses.
+fn build_command(root: &Path) -> Result<(), Outcome> {
+    passes(&mut cargo(root, ["build", "-q", "-p", "zonal-cli"]))
+}
+
+fn race(
+    shape: &'static Shape,
+    seconds: u64,
+    builds: fn(&Path) -> Result<(), Outcome>,
+    missing: fn(String) -> Outcome,
+) -> Step {
     let name = format!("kernel with {} CPUs and {} for {seconds} s", shape.cpus, nodes_of(shape));
     Step::new(name, move |root| {
         if let Some(tool) = machine::missing_tool() {
             return missing(tool);
         }
-        match try_race(root, shape, seconds) {
-            Ok(()) => Outcome::Passed,
-            Err(why) => Outcome::Failed(why),
-        }
+        let race = |()| try_race(root, shape, seconds).map_err(Outcome::Failed);
+        outcome(builds(root).and_then(race))
     })
 }
 
@@ -194,8 +204,9 @@ fn build_with(root: &Path, folder: &Path, settings: &[&str]) -> Result<PathBuf, 
 fn explain(root: &Path, lines: &[String], folder: &Path) -> Result<(), String> {
     run::write_files(lines, folder)?;
     let folder = std::path::absolute(folder).unwrap_or(folder.to_path_buf());
-    let mut call = cargo(root, ["run", "-q", "-p", "zonal-cli", "--", "machine", "--check", "--sysfs"]);
-    let output = call.arg(&folder).output().map_err(|error| format!("cargo does not start: {error}"))?;
+    let mut call = Command::new(target_folder(root).join("debug/zonal"));
+    let output = call.args(["machine", "--check", "--sysfs"]).arg(&folder).output();
+    let output = output.map_err(|error| format!("`zonal` does not start: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let wrong = differences(&text).ok_or_else(|| {
         format!("`zonal machine` explains nothing: {text}{}", String::from_utf8_lossy(&output.stderr))
