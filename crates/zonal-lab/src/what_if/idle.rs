@@ -38,7 +38,7 @@ pub(super) fn idle(model: &MachineModel, config: &Config, runs: &[&[Figures]]) -
 
 /// Returns what limits the figures of mechanisms. `runs` have the configuration as it is.
 pub(super) fn notes(runs: &[Figures]) -> Vec<(Mechanism, String)> {
-    let forms = "the default cannot do without it, so the forms of 2011 are compared: zonelist_cache original and published";
+    let forms = "the default always has this mechanism, so the forms of 2011 are compared: zonelist_cache original and published";
     let mut notes = vec![(Mechanism::CacheBeforeReclaim, forms.to_owned())];
     if runs.iter().all(|run| run.seconds < ADAPTS_AFTER_SECONDS) {
         let short = "pagesets adapt once a second, and the runs end before (--operations), so the full effect is not shown";

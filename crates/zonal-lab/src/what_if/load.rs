@@ -142,7 +142,7 @@ impl<'a> Load<'a> {
             Self::Trace { trace, operations, events } => {
                 // Relaxed: all runs have ended.
                 let events = events.load(Relaxed).min(*operations);
-                let lacks = ", which lacks some of the recorded CPUs: the nth of them is its nth";
+                let lacks = ", which lacks some of the recorded CPUs: the nth recorded CPU is its nth";
                 let lacks = if trace.has_recorded_cpus { "" } else { lacks };
                 format!("the first {events} events of the trace on {}{lacks}", trace.model().name)
             }

@@ -91,9 +91,10 @@ fn configurations_differ_only_in_their_mechanism() {
 fn a_trace_has_no_more_events_than_it_has() {
     let machine = zonal_machine::preset("desktop").unwrap();
     let header = crate::replay::tests::header("6.18.1", None);
-    for (cpu, about) in
-        [(1, "desktop"), (900, "desktop, which lacks some of the recorded CPUs: the nth of them is its nth")]
-    {
+    for (cpu, about) in [
+        (1, "desktop"),
+        (900, "desktop, which lacks some of the recorded CPUs: the nth recorded CPU is its nth"),
+    ] {
         let mut events = crate::replay::tests::Events::from_second(0);
         (0..100).for_each(|frame| events.alloc(frame));
         let (events, folder) = (events.on(cpu), tempfile::tempdir().unwrap());

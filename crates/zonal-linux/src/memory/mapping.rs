@@ -105,9 +105,12 @@ impl Mapping {
         Self::anonymous(bytes, align, libc::PROT_NONE)
     }
 
-    /// Makes `bytes` from `offset` accessible for good.
+    /// Makes `bytes` from `offset` accessible for good. Files are mapped accessible, and a child has nothing at their addresses.
     pub(super) fn open(&self, offset: usize, bytes: usize) -> io::Result<()> {
         self.check(offset, bytes);
+        if self.file.is_some() {
+            return Ok(());
+        }
         // SAFETY: `check` verified that the range is inside the mapping.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range belongs to this mapping, and the call takes no access right away.

@@ -259,7 +259,8 @@ impl Pool {
     ///
     /// [`OnlineMemoryError::NoMemory`] when the kernel has no memory for the range. This error is possible only if the
     /// range consists of explicit huge pages, the pool was prefaulted, or it has a [largest
-    /// size](crate::PoolBuilder::max_size) and the process too many mappings. Other memory is populated on first use.
+    /// size](crate::PoolBuilder::max_size) and the process has too many mappings or a limit of memory that is not in use
+    /// (`vm.overcommit_memory` = 2, `RLIMIT_DATA`). Other memory is populated on first use.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
         self.online_alone(&self.core.hotplug.lock(), range)?;
         self.report_online(range);
@@ -384,7 +385,8 @@ impl Pool {
     ///
     /// # Safety
     /// The caller must not use the allocator to free a block that a [`Frames`](crate::Frames) owns, or to take memory
-    /// offline. Use [`Pool::offline_memory`] instead, which also returns the memory to the kernel.
+    /// offline or bring it online. Use [`Pool::offline_memory`] and [`Pool::online_memory`] instead, which also return the
+    /// memory to the kernel and make it accessible.
     #[inline]
     #[must_use]
     pub unsafe fn allocator(&self) -> &Allocator<'static, LinuxPlatform> {

@@ -15,7 +15,7 @@ use super::emit::emit;
 use super::handle::Pool;
 use crate::topology::limits::available_bytes;
 
-/// Maximum number of parts in a pool, so that a search of all parts takes less than a second.
+/// Maximum number of parts in a pool, so that a search of all parts takes a few seconds at most.
 const PARTS_MAX: u64 = 1 << 16;
 const PART_BYTES_MIN: u64 = 2 << 20;
 /// Maximum number of blocks that an error lists.
@@ -150,6 +150,7 @@ impl Pool {
                 Err(why @ OfflineError::Refused(OnlineError::Shared)) => {
                     return Err(ShrinkError::NotReturned { asked: bytes, done, offline: done, why });
                 }
+                Err(OfflineError::Refused(_)) if in_use.len() == LISTED_MAX => {}
                 Err(OfflineError::Refused(_)) => allocator.for_each_used(part, |used| {
                     if in_use.len() < LISTED_MAX {
                         in_use.push(used);
@@ -169,7 +170,7 @@ impl Pool {
     /// Brings at least `bytes` of the pool's offline memory online, and returns how many bytes.
     ///
     /// The memory is divided over the zones in proportion to their offline parts. Other calls that change which memory is
-    /// online wait until this one has ended. The call adds no [`Warning::Overcommitted`](crate::Warning::Overcommitted), but
+    /// online, and [`Pool::trim`], wait until this one has ended. The call adds no [`Warning::Overcommitted`](crate::Warning::Overcommitted), but
     /// pools that are built later count the memory.
     ///
     /// # Errors
@@ -190,7 +191,7 @@ impl Pool {
                     done += part.count.get() * self.page_bytes() as u64;
                     online.push(part);
                 }
-                Err(OnlineMemoryError::Refused(_)) => {} // brought online through the allocator, without the pool
+                Err(OnlineMemoryError::Refused(_)) => {} // `Pool::allocator` forbids what would refuse it
                 Err(OnlineMemoryError::NoMemory(why)) => {
                     refused = Some(why);
                     break;

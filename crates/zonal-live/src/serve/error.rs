@@ -73,7 +73,7 @@ pub enum ServeError {
     )]
     TokenText(PathBuf),
     /// The process may not open enough files.
-    #[error("cannot serve: {needed} files more must be open, but {why}; `ulimit -n` changes their limit")]
+    #[error("cannot serve: {needed} more files must be opened, but {why}; `ulimit -n` changes their limit")]
     Files {
         /// Files that serving needs.
         needed: usize,
