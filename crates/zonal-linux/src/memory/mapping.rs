@@ -105,9 +105,12 @@ impl Mapping {
         Self::anonymous(bytes, align, libc::PROT_NONE)
     }
 
-    /// Makes `bytes` from `offset` accessible for good. Files are mapped accessible, and a child has nothing at their addresses.
+    /// Makes `bytes` from `offset` accessible for good. Files are mapped accessible.
     pub(super) fn open(&self, offset: usize, bytes: usize) -> io::Result<()> {
         self.check(offset, bytes);
+        if self.is_gap() {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
         if self.file.is_some() {
             return Ok(());
         }

@@ -110,7 +110,7 @@ fn child_has_a_gap_that_later_mappings_avoid() {
         let (start, bytes) = (mapping.base(), mapping.bytes());
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let other = map(start.as_ptr().cast(), bytes, flags, None);
-        let refused = mapping.discard(0, bytes).is_err();
+        let refused = mapping.discard(0, bytes).is_err() && mapping.open(0, bytes).is_err();
         // SAFETY: the child ends without using `mapping` again.
         drop(unsafe { std::ptr::read(&raw const mapping) });
         // Mapping another range at this address fails if the address is in use.
@@ -121,6 +121,7 @@ fn child_has_a_gap_that_later_mappings_avoid() {
     };
     assert_eq!(in_a_child(true, leaves_others_alone), 0);
     let touched = in_a_child(false, || {
+        assert!(mapping.open(0, 4096).is_err());
         mapping.touch(0, 4096);
         true
     });
