@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::bare::is_there;
-use crate::steps::{Outcome, Selection, Step, cargo, outcome, passes, target_folder, verifier};
+use crate::steps::{Outcome, Selection, Step, cargo, outcome, passes, program, target_folder};
 
 /// The target that stands for all aarch64 machines.
 pub(crate) const AARCH64: &str = "aarch64-unknown-linux-gnu";
@@ -60,6 +60,6 @@ fn library(target: &'static str, selection: Selection) -> Step {
 
 /// Checks the sequences of these files, each of which must contain all kinds.
 fn lift(root: &Path, paths: &[PathBuf], selection: Selection) -> Result<(), Outcome> {
-    let program = verifier(root, "lift", selection)?;
+    let program = program(root, "zonal-verify", "lift", selection)?;
     passes(Command::new(program).arg("--quiet").args(paths).current_dir(root))
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use walkdir::WalkDir;
 
-use crate::steps::{Outcome, Selection, Step, cargo, succeeds, target_folder, verifier};
+use crate::steps::{Outcome, Selection, Step, cargo, program, succeeds, target_folder};
 
 /// Folder of the mutants' descriptions, relative to the root.
 const MUTANTS: &str = "xtask/mutants";
@@ -147,7 +147,7 @@ pub(crate) fn described(root: &Path, folder: &str) -> Result<Vec<PathBuf>, Strin
 
 fn unbroken(root: &Path) -> Outcome {
     // An optimised build, because this run goes through all rounds.
-    let program = match verifier(root, "stress", Selection::Package) {
+    let program = match program(root, "zonal-verify", "stress", Selection::Package) {
         Ok(program) => program,
         Err(failed) => return failed,
     };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lift;
-use crate::steps::{Outcome, Selection, Step, is_ok, outcome, passes, target_folder, verifier};
+use crate::steps::{Outcome, Selection, Step, is_ok, outcome, passes, program, target_folder};
 
 /// The solvers, in versions that answer every question.
 const Z3: &str = "z3-solver==5.4.1.0";
@@ -31,7 +31,7 @@ fn run(root: &Path, whole: bool) -> Result<(), Outcome> {
     let folder = target_folder(root).join("proof");
     let python = environment(&folder, if whole { &[Z3, CVC5] } else { &[Z3] })?;
     let selection = if whole { Selection::Package } else { Selection::Workspace };
-    let mut proof = Command::new(verifier(root, "proof", selection)?);
+    let mut proof = Command::new(program(root, "zonal-verify", "proof", selection)?);
     proof.current_dir(root).arg("--z3").arg(folder.join("bin/z3"));
     if whole {
         proof.arg("--cvc5").arg(python)

@@ -170,12 +170,17 @@ pub(crate) enum Selection {
     Package,
 }
 
-/// Builds a program of `zonal-verify`, unless it is built; returns its path.
-pub(crate) fn verifier(root: &Path, name: &str, selection: Selection) -> Result<PathBuf, Outcome> {
+/// Builds a program of `package`, unless it is built; returns its path.
+pub(crate) fn program(
+    root: &Path,
+    package: &str,
+    name: &str,
+    selection: Selection,
+) -> Result<PathBuf, Outcome> {
     match selection {
         Selection::Workspace => build_all(root)?,
         Selection::Package => {
-            let mut build = cargo(root, ["build", "--quiet", "--package=zonal-verify", "--bin", name]);
+            let mut build = cargo(root, ["build", "--quiet", "--package", package, "--bin", name]);
             passes(build.env_remove("CARGO_BUILD_TARGET"))?; // as in `build_all`
         }
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::steps::{Outcome, Step, build_all, cargo, outcome, passes, succeeds, target_folder};
+use crate::steps::{Outcome, Selection, Step, cargo, outcome, program, succeeds, target_folder};
 use machine::{MACHINES, Shape};
 use run::Ended;
 
@@ -97,21 +97,21 @@ pub(crate) fn steps(root: &Path, arguments: &[String]) -> Result<Vec<Step>, Stri
         return faults::steps(root, &names);
     }
     let wanted = MACHINES.iter().filter(|shape| nodes.is_none_or(|nodes| nodes == shape.nodes));
-    Ok(wanted.map(|shape| race(shape, seconds, build_command, Outcome::Failed)).collect())
+    Ok(wanted.map(|shape| race(shape, seconds, Selection::Package, Outcome::Failed)).collect())
 }
 
 /// Returns the race of the everyday checks, on the largest machine. It is skipped if QEMU is missing.
 pub(crate) fn every_day() -> Step {
     let [.., largest] = &MACHINES;
-    race(largest, SHORT_SECONDS, build_all, Outcome::Skipped)
+    race(largest, SHORT_SECONDS, Selection::Workspace, Outcome::Skipped)
 }
 
 /// Returns the steps of the long checks: all machines, the largest for ten minutes, and all planted faults.
 pub(crate) fn deep() -> Vec<Step> {
     let [others @ .., largest] = &MACHINES;
     let mut steps: Vec<Step> =
-        others.iter().map(|shape| race(shape, 60, build_command, Outcome::Skipped)).collect();
-    steps.push(race(largest, LONG_SECONDS, build_command, Outcome::Skipped));
+        others.iter().map(|shape| race(shape, 60, Selection::Package, Outcome::Skipped)).collect();
+    steps.push(race(largest, LONG_SECONDS, Selection::Package, Outcome::Skipped));
     steps.extend(guide::steps(Outcome::Skipped));
     let faults = faults::steps(&crate::workspace_root(), &[]);
     steps.extend(
@@ -120,26 +120,16 @@ pub(crate) fn deep() -> Vec<Step> {
     steps
 }
 
-/// Builds the command, which explains the kernel's files. Every day it is built with all tests: alone it has other features, and
-/// would be built again with all that it uses.
-fn build_command(root: &Path) -> Result<(), Outcome> {
-    // With a named target, the program would be in another folder.
-    passes(cargo(root, ["build", "-q", "-p", "zonal-cli"]).env_remove("CARGO_BUILD_TARGET"))
-}
-
-fn race(
-    shape: &'static Shape,
-    seconds: u64,
-    builds: fn(&Path) -> Result<(), Outcome>,
-    missing: fn(String) -> Outcome,
-) -> Step {
+/// Returns the race on a machine. What explains the kernel's files is built with all tests or alone: alone it has other features, so
+/// where tests were built, it and all that it uses would be built again.
+fn race(shape: &'static Shape, seconds: u64, selection: Selection, missing: fn(String) -> Outcome) -> Step {
     let name = format!("kernel with {} CPUs and {} for {seconds} s", shape.cpus, nodes_of(shape));
     Step::new(name, move |root| {
         if let Some(tool) = machine::missing_tool() {
             return missing(tool);
         }
-        let race = |()| try_race(root, shape, seconds).map_err(Outcome::Failed);
-        outcome(builds(root).and_then(race))
+        let race = |explainer: PathBuf| try_race(root, shape, seconds, &explainer).map_err(Outcome::Failed);
+        outcome(program(root, "zonal-cli", "zonal", selection).and_then(race))
     })
 }
 
@@ -147,11 +137,11 @@ fn nodes_of(shape: &Shape) -> String {
     if shape.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", shape.nodes) }
 }
 
-fn try_race(root: &Path, shape: &Shape, seconds: u64) -> Result<(), String> {
+fn try_race(root: &Path, shape: &Shape, seconds: u64, explainer: &Path) -> Result<(), String> {
     let folder = target_folder(root).join("kernel");
-    let program = build(root, &folder)?;
+    let kernel = build(root, &folder)?;
     let log = folder.join(format!("{}-nodes.log", shape.nodes));
-    let seen = run::run(&program, shape, seconds, &log)?;
+    let seen = run::run(&kernel, shape, seconds, &log)?;
     for line in seen.lines.iter().filter(|line| run::is_summary(line)) {
         println!("{line}");
     }
@@ -161,7 +151,7 @@ fn try_race(root: &Path, shape: &Shape, seconds: u64) -> Result<(), String> {
             return Err(format!("{why}; all it printed is in {}", log.display()));
         }
     }
-    explain(root, &seen.lines, &folder.join(format!("{}-nodes", shape.nodes)))
+    explain(explainer, &seen.lines, &folder.join(format!("{}-nodes", shape.nodes)))
 }
 
 /// Returns a cargo call for the kernel of the workspace at `root`, with its output in `folder`.
@@ -202,11 +192,10 @@ fn build_with(root: &Path, folder: &Path, settings: &[&str]) -> Result<PathBuf, 
 }
 
 /// Writes the kernel's files to a folder, and lets `zonal machine` explain and check them.
-fn explain(root: &Path, lines: &[String], folder: &Path) -> Result<(), String> {
+fn explain(explainer: &Path, lines: &[String], folder: &Path) -> Result<(), String> {
     run::write_files(lines, folder)?;
     let folder = std::path::absolute(folder).unwrap_or(folder.to_path_buf());
-    let mut call = Command::new(target_folder(root).join("debug/zonal"));
-    let output = call.args(["machine", "--check", "--sysfs"]).arg(&folder).output();
+    let output = Command::new(explainer).args(["machine", "--check", "--sysfs"]).arg(&folder).output();
     let output = output.map_err(|error| format!("`zonal` does not start: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let wrong = differences(&text).ok_or_else(|| {
