@@ -11,18 +11,19 @@ use crate::workload::{Better, better};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change<'r> {
     pub(super) row: &'r Row,
-    size: Size,
+    kind: Kind,
+    value: f64,
 }
 
-/// The size of a change.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Size {
-    /// In percent of the baseline's value.
-    Percent(f64),
+/// What the value of a change is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Percent of the baseline's value.
+    Percent,
     /// A percentage, if that of the baseline is zero.
-    Points(f64),
+    Points,
     /// A value in the figure's unit, if that of the baseline is zero.
-    FromZero(f64),
+    FromZero,
 }
 
 /// How the compared variant differs from the baseline.
@@ -40,37 +41,28 @@ impl<'r> Change<'r> {
     /// Returns the change of a row, if it has one. Ids have none.
     pub(super) fn of(row: &'r Row) -> Option<Self> {
         let value = row.at_baseline_costs.unwrap_or(row.predicted);
-        let size = match row.allocator_change_pct() {
-            Some(percent) => Size::Percent(percent),
+        let (kind, value) = match row.allocator_change_pct() {
+            Some(percent) => (Kind::Percent, percent),
             None if row.baseline != Some(0.0) || row.unit == "id" || !value.is_finite() => return None,
-            None if row.unit.starts_with('%') => Size::Points(value),
-            None => Size::FromZero(value),
+            None if row.unit.starts_with('%') => (Kind::Points, value),
+            None => (Kind::FromZero, value),
         };
-        Some(Self { row, size })
-    }
-
-    fn value(&self) -> f64 {
-        let (Size::Percent(value) | Size::Points(value) | Size::FromZero(value)) = self.size;
-        value
+        Some(Self { row, kind, value })
     }
 
     /// Whether the change is more than `margin` percent or points, or from zero to another number.
     fn exceeds(&self, margin: f64) -> bool {
-        matches!(self.size, Size::FromZero(_)) || self.value().abs() > margin
+        self.kind == Kind::FromZero || self.value.abs() > margin
     }
 
     /// Whether the change makes the figure better; `None` if it is neither better nor worse.
     fn is_better(&self) -> Option<bool> {
         let metric = own_name(&self.row.metric);
         match better(metric) {
-            Better::Higher => Some(self.value() > 0.0),
-            Better::Lower => Some(self.value() < 0.0),
+            Better::Higher => Some(self.value > 0.0),
+            Better::Lower => Some(self.value < 0.0),
             Better::Neither => None,
         }
-    }
-
-    fn has_kind_of(&self, other: &Self) -> bool {
-        std::mem::discriminant(&self.size) == std::mem::discriminant(&other.size)
     }
 }
 
@@ -114,11 +106,9 @@ pub(super) fn clause(changes: &[Change<'_>], margin: f64) -> String {
         return format!("{metric} differs by no more than {limit}{cases}");
     }
     let mut texts = Vec::new();
-    for kind in [Size::Percent(0.0), Size::Points(0.0), Size::FromZero(0.0)] {
+    for kind in [Kind::Percent, Kind::Points, Kind::FromZero] {
         for (word, sign) in [("higher", 1.0), ("lower", -1.0)] {
-            let kind = Change { row: changes[0].row, size: kind };
-            let there =
-                moved.iter().filter(|change| change.has_kind_of(&kind) && sign * change.value() > 0.0);
+            let there = moved.iter().filter(|change| change.kind == kind && sign * change.value > 0.0);
             let there: Vec<&Change<'_>> = there.copied().collect();
             texts.extend(direction(&there, word, changes.len()));
         }
@@ -133,7 +123,7 @@ pub(super) fn clause(changes: &[Change<'_>], margin: f64) -> String {
 /// Returns the largest size of changes that are no difference.
 fn limit(same: &[&Change<'_>], margin: f64) -> String {
     let margin = figures::exact(margin);
-    let points = same.iter().filter(|change| matches!(change.size, Size::Points(_))).count();
+    let points = same.iter().filter(|change| change.kind == Kind::Points).count();
     match same.len() - points {
         _ if points == 0 => format!("{margin} %"),
         0 => format!("{margin} points"),
@@ -143,12 +133,12 @@ fn limit(same: &[&Change<'_>], margin: f64) -> String {
 
 /// Describes changes that have the same kind and direction, in some of `all` cases.
 fn direction(there: &[&Change<'_>], word: &str, all: usize) -> Option<String> {
-    let most = there.iter().max_by(|a, b| a.value().abs().total_cmp(&b.value().abs()))?;
-    let sizes: Vec<f64> = there.iter().map(|change| change.value().abs()).collect();
-    let size = match most.size {
-        Size::Percent(_) => unsigned(&sizes) + " % ",
-        Size::Points(_) => unsigned(&sizes) + " points ",
-        Size::FromZero(_) => String::new(),
+    let most = there.iter().max_by(|a, b| a.value.abs().total_cmp(&b.value.abs()))?;
+    let sizes: Vec<f64> = there.iter().map(|change| change.value.abs()).collect();
+    let size = match most.kind {
+        Kind::Percent => unsigned(&sizes) + " % ",
+        Kind::Points => unsigned(&sizes) + " points ",
+        Kind::FromZero => String::new(),
     };
     let which = match most.is_better() {
         Some(true) => " (better)",
@@ -172,11 +162,10 @@ fn place(row: &Row, there: usize, all: usize) -> String {
 
 /// Describes the changes of one metric as ranges: `−32 to +1.2 %`.
 pub(super) fn ranges(changes: &[Change<'_>]) -> String {
-    let of = |take: fn(Size) -> Option<f64>| -> Vec<f64> {
-        changes.iter().filter_map(|change| take(change.size)).collect()
+    let of = |kind| -> Vec<f64> {
+        changes.iter().filter(|change| change.kind == kind).map(|change| change.value).collect()
     };
-    let percent = of(|size| if let Size::Percent(value) = size { Some(value) } else { None });
-    let points = of(|size| if let Size::Points(value) = size { Some(value) } else { None });
+    let (percent, points) = (of(Kind::Percent), of(Kind::Points));
     let mut texts = Vec::new();
     if !percent.is_empty() {
         texts.push(range(&percent) + " %");
