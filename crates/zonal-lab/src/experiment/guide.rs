@@ -109,7 +109,7 @@ pub fn example(kind: &str) -> Option<String> {
             "# The same with other numbers of a program's threads.\n[part.cases]\nweb.pairs = [4, 16]\n\n";
         return Some(framed(&format!("{TWO_PROGRAMS}{cases}"), ""));
     }
-    let keys = kinds().into_iter().find(|keys| keys.name == kind)?;
+    let keys = kinds().iter().find(|keys| keys.name == kind)?;
     let (_, fields, axis) = EXAMPLES.iter().find(|(name, _, _)| *name == kind)?;
     let about = keys.keys.iter().map(|key| (&*key.name, key));
     let mut text = format!("# {}\n[part.workload]\nkind = \"{kind}\"\n", keys.about);
@@ -172,7 +172,7 @@ pub fn keys_text() -> String {
     let defaults = serde_json::to_value(Hardware::default()).unwrap_or_default();
     let value = |key: &KeyInfo| defaults.get(&key.name).map(|value| value.to_string().replace('"', ""));
     let costs = hardware_keys();
-    let _ = write!(text, "### `[part.hardware]`\n\n{}\n\n{}", costs.about, list(&costs, &[], value));
+    let _ = write!(text, "### `[part.hardware]`\n\n{}\n\n{}", costs.about, list(costs, &[], value));
     text.trim_end().to_owned() + "\n"
 }
 
@@ -180,7 +180,7 @@ pub fn keys_text() -> String {
 /// of the tables `before` refer to it.
 fn list(keys: &Keys, before: &[Keys], default: impl Fn(&KeyInfo) -> Option<String>) -> String {
     let mut text = String::new();
-    let first = |key: &KeyInfo| before.iter().find(|kind| kind.keys.contains(key)).map(|kind| kind.name);
+    let first = |key: &KeyInfo| before.iter().find(|kind| kind.keys.contains(key)).map(|kind| &*kind.name);
     for key in keys.keys.iter().filter(|&key| first(key).is_none()) {
         let value = (key.value != "number").then(|| key.value.clone());
         let presence = default(key).or_else(|| (!key.required).then(|| "optional".to_owned()));
@@ -189,7 +189,7 @@ fn list(keys: &Keys, before: &[Keys], default: impl Fn(&KeyInfo) -> Option<Strin
         let _ = writeln!(text, "- `{}`{notes}: {}", key.name, key.about);
     }
     for kind in before {
-        let repeated = keys.keys.iter().filter(|&key| first(key) == Some(kind.name));
+        let repeated = keys.keys.iter().filter(|&key| first(key) == Some(&*kind.name));
         let names: Vec<String> = repeated.map(|key| format!("`{}`", key.name)).collect();
         if !names.is_empty() {
             let _ = writeln!(text, "- {}: as in `{}`", names.join(", "), kind.name);

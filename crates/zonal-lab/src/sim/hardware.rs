@@ -5,13 +5,13 @@
 //! that experiments agree about them. `docs/lab.md` explains the models behind the fields. Related files:
 //! `sim/charge.rs` and `sim/locks.rs` charge these costs; `sim/touch.rs` charges the costs of memory bandwidth.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, Bounds, COUNT, FACTOR, GB_S, MB_S, PAUSE_MS, WORK_NS};
 
 /// Order in which CPUs that wait for the same line are served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Arbitration {
     /// First come, first served.
@@ -23,7 +23,8 @@ pub enum Arbitration {
 }
 
 /// How CPUs wait for a held lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
     /// Waiters queue up, each on its own line. A hand-over is one transfer, however many CPUs wait.
@@ -33,7 +34,8 @@ pub enum LockKind {
 }
 
 /// How long the lock of a zone's free frames is held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LockHold {
     /// For the frames of a few words, as shipped.
@@ -43,7 +45,8 @@ pub enum LockHold {
 }
 
 /// How many frames pagesets drain under the tuning `depth-published`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Drains {
     /// A batch.
@@ -54,9 +57,10 @@ pub enum Drains {
 
 /// Costs of one machine kind. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second); the disk's
 /// fields name their units.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(from = "Written")]
-#[schemars(!from, deny_unknown_fields, default)]
+#[cfg_attr(test, schemars(!from, deny_unknown_fields, default))]
 pub struct Hardware {
     /// Access to a line in the CPU's cache, including the instructions around it.
     pub hit_ns: f64,

@@ -9,7 +9,6 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::Request;
 
@@ -28,7 +27,8 @@ use crate::system::System;
 const OWN_CORE: f64 = 2.0;
 
 /// A parallel build.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Build {
     /// Concurrent jobs, each on its own CPU, from the lowest ID.

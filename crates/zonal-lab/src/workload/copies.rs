@@ -7,7 +7,6 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
@@ -20,7 +19,8 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 use crate::system::System;
 
 /// Copies of files.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Copies {
     /// Source files.

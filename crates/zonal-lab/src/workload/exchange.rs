@@ -9,7 +9,6 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::request::PageKind;
 use zonal::{Block, Request};
@@ -25,7 +24,8 @@ use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// Pairs of processes that exchange messages.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
     /// Number of pairs.

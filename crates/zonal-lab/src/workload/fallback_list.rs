@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::units::NodeId;
 
@@ -12,7 +11,8 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 use crate::system::System;
 
 /// One entry of one fallback list.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FallbackList {
     /// Node whose list is read.

@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
@@ -24,7 +23,8 @@ use crate::system::System;
 const THREADS_MAX: f64 = 8192.0;
 
 /// Threads that write files.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FileWriters {
     /// Threads, assigned round-robin to the first node's CPUs.

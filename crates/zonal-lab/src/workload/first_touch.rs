@@ -5,7 +5,6 @@
 
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::Request;
 
@@ -17,7 +16,8 @@ use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// Processes that touch memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FirstTouch {
     /// Processes, each on its own CPU, from the lowest ID.
@@ -30,7 +30,7 @@ pub struct FirstTouch {
     pub user_ns: f64,
     /// Placement of the pages. Local if omitted.
     #[serde(default)]
-    #[schemars(with = "String")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub policy: Placement,
 }
 

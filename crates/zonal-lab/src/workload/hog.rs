@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::{Block, Request};
 
@@ -20,7 +19,8 @@ use crate::sim::{Join, ProgramLine, Role, RunError, SimulatedMachine, Threads, T
 use crate::system::System;
 
 /// A memory hog.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
     /// Threads, each on its own CPU, from the lowest ID.

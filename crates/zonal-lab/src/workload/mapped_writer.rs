@@ -9,7 +9,6 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::NodeMask;
 
@@ -22,7 +21,8 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 use crate::system::System;
 
 /// A writer of a mapping.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MappedWriter {
     /// Size of the mapping, in GiB.

@@ -10,7 +10,6 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::config::ZonelistCache;
 use zonal::units::Order;
@@ -26,7 +25,8 @@ use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// A process that needs more memory than its node has.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Overflow {
     /// Nodes that take part, at least 2.

@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::Request;
 
@@ -28,7 +27,8 @@ pub(super) const UNMAP_BATCH: usize = 32;
 const STARTS_WITHIN: f64 = 1.0;
 
 /// Processes that touch new pages and unmap them.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PageFaults {
     /// Processes, each on its own CPU, from the lowest ID.

@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zonal::units::NodeId;
 use zonal::{NodeMask, Request};
@@ -25,7 +24,8 @@ const KERNELS: [(&str, usize); 4] = [("copy", 2), ("scale", 2), ("add", 3), ("tr
 const ARRAYS: usize = 3;
 
 /// STREAM on selected nodes.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
     /// Nodes whose CPUs each run one thread.
