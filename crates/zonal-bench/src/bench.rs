@@ -92,12 +92,13 @@ impl Bench {
         stop: &AtomicBool,
         skipped: &mut Vec<Skipped>,
     ) -> Field {
+        let threads = self.threads.iter().map(|threads| threads.get()).max().unwrap_or(1);
         let mut field = Vec::new();
         for (place, entry) in entries.iter().enumerate() {
             if is_set(stop) {
                 break;
             }
-            match entry.make_for(workload, self.frames) {
+            match entry.make_for(workload, self.frames, threads) {
                 Ok(ready) => field.push((place, ready)),
                 Err(reason) => skipped.push(Skipped { workload, contender: entry.name().into(), reason }),
             }

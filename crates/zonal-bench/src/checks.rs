@@ -97,7 +97,7 @@ fn survives(entry: &Entry) {
         Ok(ready) => ready,
         Err(why) => return skipped!("{name}: {why}"),
     };
-    for workload in workloads().filter(|workload| entry.admits(*workload, FRAMES).is_ok()) {
+    for workload in workloads().filter(|workload| entry.admits(*workload, FRAMES, 3).is_ok()) {
         for threads in [1, 2, 3] {
             let pairs = watch(&*ready, workload, threads);
             assert!(pairs > 0, "{name} did nothing of {} on {threads} threads", workload.name());
@@ -160,7 +160,7 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
         let left_out =
             report.skipped.iter().any(|skip| (skip.workload, &*skip.contender) == (workload, entry.name()));
         assert_eq!(rows.len(), if left_out { 0 } else { 2 }, "{case}");
-        assert_eq!(left_out, entry.admits(workload, FRAMES).is_err(), "{case}");
+        assert_eq!(left_out, entry.admits(workload, FRAMES, 2).is_err(), "{case}");
         for row in rows {
             assert_eq!(row.rounds, 2, "{case}");
             assert!(row.cpu_ns.min <= row.cpu_ns.median && row.cpu_ns.median <= row.cpu_ns.max, "{case}");

@@ -31,8 +31,8 @@ pub type Reason = String;
 /// Creates a contender whose pool has the given number of frames.
 type Make = dyn Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync;
 
-/// Says why a contender cannot run a workload with a pool of this size, if it cannot.
-type Admit = dyn Fn(Workload, PageCount) -> Result<(), Reason> + Send + Sync;
+/// Says why a contender cannot run a workload with a pool of this size on a number of threads, if it cannot.
+type Admit = dyn Fn(Workload, PageCount, usize) -> Result<(), Reason> + Send + Sync;
 
 /// A contender's name, its version, and a function that creates it.
 pub struct Entry {
@@ -81,7 +81,7 @@ impl Entry {
     #[must_use]
     pub fn admitting(
         self,
-        admit: impl Fn(Workload, PageCount) -> Result<(), Reason> + Send + Sync + 'static,
+        admit: impl Fn(Workload, PageCount, usize) -> Result<(), Reason> + Send + Sync + 'static,
     ) -> Self {
         Self { admit: Some(Box::new(admit)), ..self }
     }
@@ -116,25 +116,30 @@ impl Entry {
     /// # Errors
     /// Returns an error if the contender cannot be created, or if it completes no pair.
     pub fn run_once(&self, plan: &Plan) -> Result<Once, Reason> {
-        let ready = self.make_for(plan.workload, plan.pages)?;
+        let ready = self.make_for(plan.workload, plan.pages, plan.threads.get())?;
         let sample = ready.measure(plan, &Counting::detect(), &AtomicBool::new(false));
         let sample = sample.map_err(|error| format!("cannot start a thread: {error}"))?;
         let sample = sample.ok_or("it did not complete a single pair")?;
         Ok(Once { pairs: sample.pairs, instructions: sample.instructions })
     }
 
-    /// Creates the contender for `workload`.
-    pub(crate) fn make_for(&self, workload: Workload, frames: PageCount) -> Result<Box<dyn Ready>, Reason> {
-        self.admits(workload, frames)?;
+    /// Creates the contender for `workload` on at most `threads` threads.
+    pub(crate) fn make_for(
+        &self,
+        workload: Workload,
+        frames: PageCount,
+        threads: usize,
+    ) -> Result<Box<dyn Ready>, Reason> {
+        self.admits(workload, frames, threads)?;
         self.make(frames)
     }
 
-    /// Checks that the contender can run a workload with a pool of this size.
-    pub(crate) fn admits(&self, workload: Workload, frames: PageCount) -> Result<(), Reason> {
+    /// Checks that the contender can run a workload with a pool of this size on `threads` threads.
+    pub(crate) fn admits(&self, workload: Workload, frames: PageCount, threads: usize) -> Result<(), Reason> {
         if self.lacks_orders && workload == Workload::Orders {
             return Err("it allocates single frames only".into());
         }
-        self.admit.as_ref().map_or(Ok(()), |admit| admit(workload, frames))
+        self.admit.as_ref().map_or(Ok(()), |admit| admit(workload, frames, threads))
     }
 
     /// Creates the contender.

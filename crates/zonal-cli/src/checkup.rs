@@ -1,5 +1,5 @@
-//! The check-up, which `zonal` alone does: this machine in a few lines, a short run of a pool, and the cost of the same
-//! pages without one.
+//! The check-up, which `zonal` alone does: this machine in a few lines, a short run of a pool, and the cost of cleared pages
+//! from it and from the kernel.
 //!
 //! Related files: `checkup/report.rs` has the document that can be sent, `checkup/text.rs` the text.
 
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use zonal_bench::{KernelCost, PoolReport, kernel_cost, run_on_pool};
+use zonal_bench::{PageCost, PoolReport, page_cost, run_on_pool};
 use zonal_linux::{Pool, Prefault};
 use zonal_machine::output::{self, Kind};
 use zonal_machine::state::{Sample, SystemState};
@@ -32,8 +32,8 @@ use crate::values::ForceArg;
 const POOL_BYTES: u64 = 512 << 20;
 /// Duration of the run on the pool.
 const ON_POOL: Duration = Duration::from_secs(2);
-/// Duration of the measurement without a pool.
-const WITHOUT_POOL: Duration = Duration::from_secs(2);
+/// Duration of the measurements of cleared pages.
+const CLEARED: Duration = Duration::from_secs(2);
 
 /// The arguments of the check-up.
 #[derive(Args, Clone, Debug, Default)]
@@ -58,7 +58,7 @@ struct Checkup {
     sample: Sample,
     pool: PoolReport,
     pool_bytes: u64,
-    kernel: KernelCost,
+    cleared: PageCost,
 }
 
 /// Returns examples for the help.
@@ -86,7 +86,7 @@ fn checked(args: &CheckupArgs) -> Result<(), Failure> {
     }
     let interrupted = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
-    let checkup = examine(args, &interrupted)?;
+    let checkup = examine(&interrupted)?;
     if is_interrupted(&interrupted) {
         return Err(ended_early(args, &checkup.pool)?);
     }
@@ -118,7 +118,7 @@ fn ended_early(args: &CheckupArgs, pool: &PoolReport) -> Result<Failure, Failure
     Ok(Failure::interrupted("interrupted; what the pool did until then is accounted for"))
 }
 
-fn examine(args: &CheckupArgs, interrupted: &AtomicBool) -> Result<Checkup, Failure> {
+fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
     let Capture { model, notes } = capture_live().map_err(Failure::failed)?;
     notes.iter().for_each(|note| print_message(format_args!("note: {note}")));
     let own = model.observed.as_ref().and_then(|observed| observed.kernel);
@@ -131,8 +131,12 @@ fn examine(args: &CheckupArgs, interrupted: &AtomicBool) -> Result<Checkup, Fail
         POOL_BYTES.min(sample.zones.iter().map(|zone| zone.free).sum::<u64>() * sample.page_bytes / 4);
     let pool = Pool::builder().size(bytes).prefault(Prefault::AtOnce).build().map_err(refused)?;
     progress.inc(1);
-    progress.set_message("running on the pool");
+    progress.set_message("taking cleared pages from the pool and from the kernel");
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let cleared = page_cost(&pool, threads.get(), CLEARED)
+        .map_err(|error| Failure::failed(format!("cannot measure the cost of pages: {error}")))?;
+    progress.inc(1);
+    progress.set_message("running on the pool");
     let plan = Plan {
         workload: Workload::Touch,
         threads,
@@ -144,16 +148,6 @@ fn examine(args: &CheckupArgs, interrupted: &AtomicBool) -> Result<Checkup, Fail
     };
     let measured = run_on_pool(&pool, &zonal_linux::PoolPolicy::local(), &plan, interrupted, &mut |_| ())
         .map_err(|error| Failure::failed(format!("cannot start {threads} threads: {error}")))?;
-    let page_bytes = pool.page_bytes();
-    drop(pool);
-    if is_interrupted(interrupted) {
-        progress.finish_and_clear();
-        return Err(ended_early(args, &measured)?);
-    }
-    progress.inc(1);
-    progress.set_message("mapping the same pages without the pool");
-    let kernel = kernel_cost(threads.get(), page_bytes, WITHOUT_POOL)
-        .map_err(|error| Failure::failed(format!("cannot map pages: {error}")))?;
     progress.finish_and_clear();
-    Ok(Checkup { model, rules, report, sample, pool: measured, pool_bytes: bytes, kernel })
+    Ok(Checkup { model, rules, report, sample, pool: measured, pool_bytes: bytes, cleared })
 }

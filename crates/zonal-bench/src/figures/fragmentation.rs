@@ -251,6 +251,16 @@ mod tests {
         assert_eq!(out.left_of(PageCount::new(5120)), Left { whole: 7, taken: 0, ideal: 9 });
     }
 
+    /// The goal of the full figure, relative to the ideal, holds for a small pool too.
+    #[test]
+    fn most_blocks_that_could_be_free_are() {
+        let zonal = zonal();
+        let mut found = Figures::default();
+        super::super::on_one_cpu(|| take(&[&zonal], &small(), &AtomicBool::new(false), &mut found));
+        let [whole, ideal] = [zonal.name(), IDEAL].map(|name| value(&found, "free_after_orders", name));
+        assert!(whole > 0.9 * ideal, "{whole} of {ideal}");
+    }
+
     #[cfg_attr(not(feature = "peers"), ignore = "needs the feature `peers`")]
     #[test]
     fn freeing_lowest_first_recovers_all_blocks_and_last_first_none() {

@@ -13,6 +13,7 @@ mod start;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zonal::units::PageCount;
 
 use crate::contender::Entry;
@@ -140,6 +141,19 @@ impl Part {
     }
 }
 
+/// Runs `work` on one CPU. On several, frames would stay behind in pagesets of CPUs that the thread has left, and the figures
+/// would depend on when it was moved.
+fn on_one_cpu<R>(work: impl FnOnce() -> R) -> R {
+    let Ok(original) = sched_getaffinity(None) else { return work() };
+    let mut first = CpuSet::new();
+    (0..CpuSet::MAX_CPU).find(|&cpu| original.is_set(cpu)).into_iter().for_each(|cpu| first.set(cpu));
+    // If this is refused, the figures depend on the scheduler.
+    let _ = sched_setaffinity(None, &first);
+    let result = work();
+    let _ = sched_setaffinity(None, &original);
+    result
+}
+
 /// Measures the figures of `parts` until `stop` becomes true. `entries` are the contenders for figures that apply to
 /// any allocator. Calls `on_progress` before each part.
 ///
@@ -161,8 +175,10 @@ pub fn figures(
         }
         on_progress(part);
         match part {
-            Part::Fragmentation => fragmentation::take(&entries, sizes, stop, &mut figures),
-            Part::Scans => figures.rows.extend(scan::scans(sizes, stop)),
+            Part::Fragmentation => {
+                on_one_cpu(|| fragmentation::take(&entries, sizes, stop, &mut figures));
+            }
+            Part::Scans => figures.rows.extend(on_one_cpu(|| scan::scans(sizes, stop))),
             Part::Starts => {
                 start::starts(&entries, sizes, stop, &mut figures);
                 figures.rows.extend(start::sparse_start(sizes));

@@ -14,7 +14,7 @@ use zonal_linux::available_bytes;
 use zonal_machine::Bytes;
 use zonal_workload::Workload;
 
-pub use self::cost::{KernelCost, kernel_cost};
+pub use self::cost::{PageCost, page_cost};
 use self::mapped::Mapped;
 use self::punched::Punched;
 use crate::contender::{Entry, Reason};
@@ -22,19 +22,22 @@ use crate::contender::{Entry, Reason};
 /// Names of the contenders.
 pub const KERNEL_PAGES: [&str; 2] = ["kernel-mmap", "kernel-memfd"];
 
+/// Frames that a thread holds at most in workloads that neither fill the pool nor hold half of it.
+const HELD_MAX: u64 = 32_768;
+
 /// Returns the entries that get each page from the kernel: by a mapping of its own, and from a file in memory.
 #[must_use]
 pub fn kernel_pages() -> Vec<Entry> {
     let [mmap, memfd] = KERNEL_PAGES;
     vec![
         Entry::new(mmap, version(), |_| Ok(Mapped::default())).without_pool().admitting(
-            |workload, frames| {
+            |workload, frames, threads| {
                 if matches!(workload, Workload::Random | Workload::Orders) {
                     return Err(
                         "scattered pages would need more mappings than vm.max_map_count allows".into()
                     );
                 }
-                fits(workload, frames)
+                fits(workload, frames, threads)
             },
         ),
         Entry::new(memfd, version(), Punched::new).of_single_frames().without_pool().admitting(fits),
@@ -50,11 +53,12 @@ fn version() -> String {
 }
 
 /// Checks that the pages that a workload touches take at most half of the available memory.
-fn fits(workload: Workload, frames: PageCount) -> Result<(), Reason> {
+fn fits(workload: Workload, frames: PageCount, threads: usize) -> Result<(), Reason> {
     let touched = match workload {
         Workload::Fill => frames.get(),
         Workload::Random => frames.get() / 2,
-        _ => return Ok(()), // at most 128 MiB for each thread
+        // A thread holds at most this many, and together they hold at most three quarters of the pool.
+        _ => (frames.get() / 4 * 3).min(HELD_MAX.saturating_mul(threads as u64)),
     };
     let touched = touched.saturating_mul(page_bytes() as u64);
     let available = available_bytes().map_err(|error| error.to_string())?;
@@ -84,9 +88,14 @@ mod tests {
     #[test]
     fn workloads_that_would_fill_the_memory_are_refused() {
         let huge = PageCount::new(1 << 40);
-        let why = fits(Workload::Fill, huge).unwrap_err();
+        let why = fits(Workload::Fill, huge, 1).unwrap_err();
         assert!(why.starts_with("it would fill 4 PiB, more than half of the "), "{why}");
-        assert!(fits(Workload::Random, huge).is_err());
-        assert_eq!([fits(Workload::Pair, huge), fits(Workload::Fill, PageCount::new(1))], [Ok(()), Ok(())]);
+        let (few, many) = (1, 1 << 20);
+        for workload in Workload::ALL {
+            assert!(fits(workload, huge, many).is_err(), "{workload:?}");
+            assert_eq!(fits(workload, PageCount::new(1), many), Ok(()), "{workload:?}");
+        }
+        assert!(fits(Workload::Random, huge, few).is_err());
+        assert_eq!(fits(Workload::Repeat, huge, few), Ok(()));
     }
 }

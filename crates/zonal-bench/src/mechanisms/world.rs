@@ -9,7 +9,6 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
 use zonal::layout::Layout;
 use zonal::platform::cpu_local::{CpuLocal, OneCpu, Pinned, TryLock};
 use zonal::platform::reclaimer::{NoReclaimer, Reclaimer};
@@ -17,6 +16,8 @@ use zonal::platform::{RawLock, SpinLock};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Platform};
 use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, ZoneModel};
+
+use crate::cpu_time::cpu_time;
 
 /// Nanoseconds per second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
@@ -41,11 +42,9 @@ pub(super) fn locks_acquired() -> u64 {
     LOCKED.get()
 }
 
-/// Returns the CPU time that the calling thread has used, in nanoseconds. Time spent spinning counts; time spent
-/// waiting for a core does not.
+/// Returns the CPU time that the calling thread has used, in nanoseconds.
 pub(super) fn cpu_time_ns() -> u64 {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    used.tv_sec as u64 * SECOND_NS + used.tv_nsec as u64
+    cpu_time().as_nanos() as u64
 }
 
 /// A spin lock. The thread that acquires it counts the acquisition.

@@ -9,7 +9,7 @@ use super::Checkup;
 
 /// Returns the document, with a line for each member.
 pub(super) fn document(checkup: &Checkup) -> String {
-    let Checkup { model, rules, report, sample, pool, kernel, .. } = checkup;
+    let Checkup { model, rules, report, sample, pool, cleared, .. } = checkup;
     let nodes: Vec<Value> = model
         .online_nodes()
         .map(|node| {
@@ -56,13 +56,14 @@ pub(super) fn document(checkup: &Checkup) -> String {
             "bytes": checkup.pool_bytes,
             "threads": pool.plan.threads.get(),
             "ns_per_page": measured.cpu_ns_per_pair(),
+            "ns_per_cleared_page": cleared.from_pool_ns,
             "p99_ns": measured.latency.p99_ns,
             "metadata_bytes_per_frame": pool.metadata_bytes_per_frame,
             "balanced": pool.is_balanced(),
         },
         "kernel_pages": {
-            "own_mapping_ns_per_page": kernel.own_mapping_ns,
-            "in_region_ns_per_page": kernel.in_region_ns,
+            "own_mapping_ns_per_page": cleared.own_mapping_ns,
+            "in_region_ns_per_page": cleared.in_region_ns,
         },
     });
     let Value::Object(members) = document else { return String::new() };

@@ -69,23 +69,22 @@ fn blocks_from(free_blocks: &[u64], order: usize) -> u64 {
 }
 
 fn pool(checkup: &Checkup, width: Width) -> String {
-    let Checkup { pool, kernel, pool_bytes, .. } = checkup;
-    let mut grid = Grid::new(
-        1,
-        [("a page, allocated, touched and freed", Text), ("ns of a CPU", Numbers), ("", Numbers)],
-    );
+    let Checkup { pool, cleared, pool_bytes, .. } = checkup;
+    let heads = [("a page, allocated, touched and freed", Text), ("ns of a CPU", Numbers), ("", Numbers)];
+    let mut grid = Grid::new(1, heads);
     let own = pool.measured.cpu_ns_per_pair();
-    let times = |ns: f64| own.map_or_else(String::new, |own| format!("{:.1} x", ns / own));
+    let times = |ns: f64| format!("{:.1} x", ns / cleared.from_pool_ns);
     let mut row = |name: String, ns: Option<f64>, beside: String| {
         grid.row([name, ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}")), beside]);
     };
-    row(format!("from a pool of {}", Bytes(*pool_bytes)), own, String::new());
-    row(
-        "mmap and munmap of 32 MiB at once".to_owned(),
-        Some(kernel.in_region_ns),
-        times(kernel.in_region_ns),
-    );
-    row("mmap and munmap of each page".to_owned(), Some(kernel.own_mapping_ns), times(kernel.own_mapping_ns));
+    row(format!("from a pool of {}, mapped before", Bytes(*pool_bytes)), own, String::new());
+    row("the same, cleared by the pool".to_owned(), Some(cleared.from_pool_ns), times(cleared.from_pool_ns));
+    for (name, ns) in [
+        ("cleared by the kernel: mmap and munmap of 32 MiB", cleared.in_region_ns),
+        ("cleared by the kernel: mmap and munmap of each page", cleared.own_mapping_ns),
+    ] {
+        row(name.to_owned(), Some(ns), times(ns));
+    }
     grid.render("  ", width) + &balance(pool, width)
 }
 
@@ -98,12 +97,13 @@ pub(super) fn balance(pool: &PoolReport, width: Width) -> String {
 
 /// Returns what zonal would gain on this machine.
 fn gain(checkup: &Checkup) -> String {
-    let Checkup { pool, kernel, report, .. } = checkup;
+    let Checkup { cleared, report, .. } = checkup;
     let nodes = report.nodes.iter().filter(|node| node.managed > 0).count();
-    let times = pool.measured.cpu_ns_per_pair().map_or(0.0, |own| kernel.in_region_ns / own);
+    let times = cleared.in_region_ns / cleared.from_pool_ns;
     let pages = if times > 1.5 {
         format!(
-            "A program that takes and returns pages often gains: its pages cost {times:.1} times less from a pool. "
+            "A program that takes and returns pages often gains: cleared pages cost {times:.1} times less \
+             from a pool, and pages that need not be cleared even less. "
         )
     } else {
         "Pages from a pool cost about as much as the kernel's here: there is nothing to gain from speed alone. ".to_owned()
