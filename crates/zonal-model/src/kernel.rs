@@ -155,7 +155,11 @@ impl Rules {
             offline_lists: if since(6, 1) { OfflineLists::Built } else { OfflineLists::Skipped },
             movable_min: if since(6, 2) { MovableMin::OwnMinimum } else { MovableMin::Ordinary },
             has_scale_factor: since(4, 6),
-            batch: if since(6, 19) { BatchRule::Managed4096 } else { BatchRule::Managed1024 },
+            batch: match () {
+                () if since(6, 19) => BatchRule::Managed4096,
+                () if since(4, 19) => BatchRule::Managed1024,
+                () => BatchRule::Managed1024Half,
+            },
             high: match () {
                 () if since(6, 7) => HighRule::Tuned,
                 () if since(5, 14) => HighRule::LowWatermark,
@@ -212,8 +216,9 @@ mod tests {
         assert_eq!(of(6, 7).own_place, OwnPlace::WithMemory);
         assert_eq!(of(6, 1).movable_min, MovableMin::Ordinary);
         assert_eq!(of(6, 2).movable_min, MovableMin::OwnMinimum);
-        assert_eq!(of(6, 18).batch, BatchRule::Managed1024);
-        assert_eq!(of(7, 0).batch, BatchRule::Managed4096);
+        assert_eq!([of(3, 0), of(4, 18)].map(|rules| rules.batch), [BatchRule::Managed1024Half; 2]);
+        assert_eq!([of(4, 19), of(6, 18)].map(|rules| rules.batch), [BatchRule::Managed1024; 2]);
+        assert_eq!(of(6, 19).batch, BatchRule::Managed4096);
         assert_eq!(of(6, 0).offline_lists, OfflineLists::Skipped);
         assert_eq!([of(4, 5), of(4, 6)].map(|rules| rules.has_scale_factor), [false, true]);
     }

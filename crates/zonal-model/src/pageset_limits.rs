@@ -6,9 +6,11 @@ use zonal::units::PageCount;
 /// How the batch is computed from a zone's size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum BatchRule {
-    /// A quarter of 1/1024 of the zone's frames. Linux: up to 6.18.
+    /// A quarter of 1/1024 of the zone's frames, at most 256 KiB. Linux: 4.19 to 6.18.
     #[default]
     Managed1024,
+    /// The same, at most 128 KiB. Linux: before 4.19.
+    Managed1024Half,
     /// 1/4096 of the zone's frames, at least 1. Linux: after 6.18.
     Managed4096,
 }
@@ -70,6 +72,10 @@ impl BatchRule {
     pub fn batch(self, managed: PageCount, page_bytes: u32) -> PageCount {
         match self {
             Self::Managed1024 => batch(managed, page_bytes),
+            // 512 MiB have the largest batch.
+            Self::Managed1024Half => {
+                batch(managed.min(PageCount::new((1 << 29) / u64::from(page_bytes))), page_bytes)
+            }
             Self::Managed4096 => {
                 let largest = (1 << 18) / u64::from(page_bytes);
                 let base = (managed.get() / 4096).min(largest).max(1);
@@ -132,13 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_both_rules() {
+    fn batches_of_all_rules() {
+        let oldest = |managed| BatchRule::Managed1024Half.batch(pages(managed), 4096).get();
         let old = |managed| BatchRule::Managed1024.batch(pages(managed), 4096).get();
         let new = |managed| BatchRule::Managed4096.batch(pages(managed), 4096).get();
+        assert_eq!([oldest(0), oldest(3840), oldest(95_133), oldest(86_126)], [1, 1, 31, 15]);
+        assert_eq!([oldest(1 << 17), oldest((1 << 18) - 1), oldest(1 << 40)], [31; 3]);
         assert_eq!([old(0), old(3840), old(95_133), old(86_126), old(1 << 40)], [1, 1, 31, 15, 63]);
         assert_eq!([new(0), new(3840), new(65_536), new(85_412), new(1 << 40)], [1, 1, 15, 15, 63]);
         // With larger pages, a batch has fewer of them.
         assert_eq!(BatchRule::Managed1024.batch(pages(1 << 30), 65_536).get(), 3);
+        assert_eq!(BatchRule::Managed1024Half.batch(pages(1 << 30), 65_536).get(), 1);
         assert_eq!(BatchRule::Managed4096.batch(pages(1 << 30), 2 << 20).get(), 1);
     }
 
