@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use zonal::settings::Setting;
+use zonal::units::PageCount;
 use zonal_machine::{
     Capture, KernelVersion, MachineModel, OwnedMachine, Rules, Settings, capture, capture_live, explain,
 };
@@ -395,4 +396,40 @@ fn the_running_machine() {
     let Capture { model, .. } = capture_live().unwrap();
     assert!(model.online_nodes().count() >= 1);
     assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
+}
+
+/// Returns the complete tree of another kernel.
+fn of_kernel(release: &str, mut files: Vec<(String, String)>) -> Vec<(String, String)> {
+    for (file, text) in &mut files {
+        if file == "proc/sys/kernel/osrelease" {
+            *text = format!("{release}\n");
+        }
+    }
+    files
+}
+
+/// Some releases of Linux 6.10 to 6.13 print 0 for kinds without frames, and others do not.
+#[test]
+fn reserves_for_kinds_without_frames_may_be_zero_in_some_kernels() {
+    let mut model = oracle();
+    let zones = model.zones.clone();
+    for seen in &mut model.observed.as_mut().unwrap().zones {
+        for (column, reserve) in seen.protection.as_mut().unwrap().iter_mut().enumerate() {
+            let of = zones.iter().filter(|zone| zone.node == seen.node && zone.kind.index() == column);
+            if of.map(|zone| zone.managed).sum::<PageCount>() == PageCount::ZERO {
+                *reserve = PageCount::ZERO;
+            }
+        }
+    }
+    for (release, agrees) in [("6.9.12", false), ("6.10.0", true), ("6.13.6", true), ("6.14.0", false)] {
+        let zeros = with_file("proc/zoneinfo", |_| zoneinfo(&model));
+        for (files, agrees) in [(zeros, agrees), (files(), true)] {
+            let (_, differs) = checks(&captured(&of_kernel(release, files)).model);
+            assert_eq!(
+                !differs.iter().any(|name| name.contains("protection")),
+                agrees,
+                "{release}: {differs:?}"
+            );
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! Related files: `predict.rs` of `zonal-machine` applies the rules.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use zonal::rules::fallback_order::{CpuPenalty, FallbackRules, NodeLoad};
@@ -31,6 +32,9 @@ impl KernelVersion {
     pub const COMPARED: [Self; 4] = [Self::new(5, 10), Self::new(6, 1), Self::new(6, 12), Self::NEWEST];
     /// The oldest version with known rules.
     pub const OLDEST: Self = Self::new(3, 0);
+    /// Versions in which some releases report 0 as the lowmem reserve for kinds without frames on the node. All others
+    /// repeat the reserve for the kind before. Linux: until commit eae116d1f044.
+    pub(crate) const ZERO_COLUMNS: RangeInclusive<Self> = Self::new(6, 10)..=Self::new(6, 13);
 
     /// Checks that there can be rules of this version.
     ///

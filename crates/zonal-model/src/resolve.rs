@@ -12,6 +12,7 @@ use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::error::{FALLBACK_ORDER, MachineError, Problem};
 use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileSettings, FileZone};
+use crate::kernel::KernelVersion;
 use crate::model::{
     MOST, MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings,
     ZoneModel,
@@ -240,7 +241,10 @@ fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Fo
     for (at, zone) in file.zones.iter().enumerate() {
         let field = format!("observed.zones[{at}]");
         let node = known(zone.node, format!("{field}.node"))?;
-        let zone = observed_zone(zone, node).map_err(|problem| (field.clone(), problem))?;
+        let mut zone = observed_zone(zone, node).map_err(|problem| (field.clone(), problem))?;
+        if kernel.is_some_and(|kernel| KernelVersion::ZERO_COLUMNS.contains(&kernel)) {
+            fill_zero_columns(&mut zone, zones);
+        }
         let (node, kind) = (zone.node.get(), zone.kind);
         if zones.binary_search_by_key(&(zone.node, kind), |known| (known.node, known.kind)).is_err() {
             return Err((field, Problem::UnknownZone { node, kind }));
@@ -251,6 +255,22 @@ fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Fo
         found.push(zone);
     }
     Ok(Observed { kernel, cpu_penalty: file.cpu_penalty.map(penalty), fallback_order, zones: found })
+}
+
+/// Replaces the zeros that some kernels report for kinds of which the node has no frames by the reserve for the kind before.
+fn fill_zero_columns(observed: &mut ObservedZone, zones: &[ZoneModel]) {
+    let managed = |kind: ZoneKind| {
+        let at = zones.binary_search_by_key(&(observed.node, kind), |zone| (zone.node, zone.kind));
+        at.map_or(PageCount::ZERO, |at| zones[at].managed)
+    };
+    // The model has no device memory.
+    let [_, dma32, normal, movable] = ZoneKind::ALL.map(managed);
+    let Some(columns) = &mut observed.protection else { return };
+    for (column, frames) in (1..).zip([dma32, normal, movable, PageCount::ZERO]) {
+        if frames == PageCount::ZERO && columns[column] == PageCount::ZERO {
+            columns[column] = columns[column - 1];
+        }
+    }
 }
 
 fn observed_zone(file: &FileObservedZone, node: NodeId) -> Result<ObservedZone, Problem> {

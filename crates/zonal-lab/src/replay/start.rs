@@ -118,7 +118,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<StartZone>, String> {
             "min" if is_zone => zone.min = number(rest),
             "low" if is_zone => zone.low = number(rest),
             "high" if is_zone => zone.high = number(rest),
-            "protection:" if is_zone => zone.reserve = last_of_list(rest),
+            "protection:" if is_zone => zone.reserve = largest_of_list(rest),
             _ => {
                 zone.has_limits |= name == "high_max:";
                 if let Some(cpu) = cpu {
@@ -164,7 +164,8 @@ fn number(text: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Parses the last number of `(0, 3019, 24090)`.
-fn last_of_list(text: &str) -> u64 {
-    text.trim_matches(['(', ')']).rsplit(',').next().map_or(0, number)
+/// Parses the largest number of `(0, 3019, 24090, 0)`, which is that of the last kind with frames. Some kernels print 0 for
+/// the kinds after it.
+fn largest_of_list(text: &str) -> u64 {
+    text.trim_matches(['(', ')']).split(',').map(number).max().unwrap_or(0)
 }

@@ -443,3 +443,9 @@ fn hostile_figures_end_in_results_or_errors() {
         replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap();
     }
 }
+
+#[test]
+fn reserves_are_those_of_the_last_kind_with_frames() {
+    let text = zoneinfo(0).replace("(0, 0, 0)", "(0, 3019, 24090, 0, 0)");
+    assert_eq!(start::parse(&text).unwrap()[0].reserve, 24_090);
+}
