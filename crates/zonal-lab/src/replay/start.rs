@@ -113,7 +113,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<StartZone>, String> {
                 }
                 cpu = u32::try_from(number(rest)).ok().map(CpuId::new);
             }
-            "managed" if is_zone => zone.managed = number(rest),
+            // Kernels before 3.8 print only the first of these two lines.
+            "present" | "managed" if is_zone => zone.managed = number(rest),
             "boost" if is_zone => zone.boost = number(rest),
             "min" if is_zone => zone.min = number(rest),
             "low" if is_zone => zone.low = number(rest),

@@ -449,3 +449,9 @@ fn reserves_are_those_of_the_last_kind_with_frames() {
     let text = zoneinfo(0).replace("(0, 0, 0)", "(0, 3019, 24090, 0, 0)");
     assert_eq!(start::parse(&text).unwrap()[0].reserve, 24_090);
 }
+
+#[test]
+fn kernels_without_managed_frames_have_present_ones() {
+    let text = zoneinfo(0).replace(&format!("        managed  {FRAMES}\n"), "");
+    assert_eq!(start::parse(&text), start::parse(&zoneinfo(0)));
+}

@@ -86,7 +86,8 @@ fn of_zone(zone: &mut ZoneSample, name: &str, rest: &str) {
         "min" => zone.min = number(rest),
         "low" => zone.low = number(rest),
         "high" => zone.high = number(rest),
-        "managed" => zone.managed = number(rest),
+        // Kernels before 3.8 print only the first of these two lines.
+        "present" | "managed" => zone.managed = number(rest),
         "numa_hit" => zone.locality.get_or_insert_default().hit = number(rest),
         "numa_miss" => zone.locality.get_or_insert_default().miss = number(rest),
         "numa_foreign" => zone.locality.get_or_insert_default().foreign = number(rest),
@@ -194,6 +195,15 @@ Node 1, zone   Normal
         let pagesets: Vec<_> =
             found.pagesets.iter().map(|one| (one.zone, one.cpu, one.count, one.high)).collect();
         assert_eq!(pagesets, [(0, 0, 3, 9), (0, 1, 4, 8), (1, 1, 7, 70)]);
+    }
+
+    /// Kernels before 3.8 print no managed frames.
+    #[test]
+    fn present_frames_are_managed_if_nothing_else_is_known() {
+        let with = TEXT.replace("        managed", "        present  1\n        managed");
+        assert_eq!(parse(&with).unwrap().zones, parse(TEXT).unwrap().zones);
+        let without = TEXT.replace("        managed", "        present");
+        assert_eq!(parse(&without).unwrap().zones, parse(TEXT).unwrap().zones);
     }
 
     #[test]
