@@ -408,6 +408,20 @@ fn of_kernel(release: &str, mut files: Vec<(String, String)>) -> Vec<(String, St
     files
 }
 
+fn refusal(files: &[(String, String)]) -> String {
+    capture(tree(files).path()).unwrap_err().to_string()
+}
+
+#[test]
+fn zones_of_32_bit_kernels_are_refused() {
+    let high =
+        |frames| format!("Node 0, zone  HighMem\n        spanned  {frames}\n        present  {frames}\n");
+    let with = |frames| with_file("proc/zoneinfo", |text| high(frames) + text);
+    let error = refusal(&with(5));
+    assert!(error.contains("zone HighMem of node 0 has frames; only zones of 64-bit kernels"), "{error}");
+    assert_eq!(captured(&with(0)).model.zones, oracle().zones);
+}
+
 /// Some releases of Linux 6.10 to 6.13 print 0 for kinds without frames, and others do not.
 #[test]
 fn reserves_for_kinds_without_frames_may_be_zero_in_some_kernels() {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use zonal::units::MAX_NODES;
 
+use crate::escape::Excerpt;
 use crate::file::{FileKind, FileObservedZone, FileZone};
 use crate::pageset_limits::HighRule;
 
@@ -13,7 +14,8 @@ pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Devic
 /// Largest number of zones that is read, which is all kinds on all nodes.
 const ZONES_MAX: usize = MAX_NODES * KINDS_MAX;
 
-/// The most zone kinds of a kernel. It is one more than in a machine file, because 32-bit kernels have another kind.
+/// The most zone kinds of a kernel. It is one more than in a machine file, because 32-bit kernels have another kind, which
+/// may be empty.
 const KINDS_MAX: usize = KINDS.len() + 1;
 
 /// All zones that the kernel printed, including empty ones.
@@ -47,7 +49,8 @@ impl ZoneInfo {
     /// Parses the text of `/proc/zoneinfo`.
     ///
     /// # Errors
-    /// Returns an error for more zones than a kernel can have.
+    /// Returns an error for more zones than a kernel can have, and for frames in a zone whose kind 64-bit kernels do not
+    /// have.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut zones: Vec<Info> = Vec::new();
         for line in text.lines() {
@@ -60,7 +63,16 @@ impl ZoneInfo {
                 zone.take(line.trim());
             }
         }
-        Ok(Self { zones })
+        let is_foreign = |zone: &&Info| zone.has_frames() && !KINDS.contains(&zone.name.as_str());
+        match zones.iter().find(is_foreign) {
+            None => Ok(Self { zones }),
+            Some(zone) => Err(format!(
+                "zone {} of node {} has frames; only zones of 64-bit kernels are supported: {}",
+                Excerpt::name(&zone.name),
+                zone.node,
+                KINDS.join(", ")
+            )),
+        }
     }
 
     pub(super) fn node_ids(&self) -> BTreeSet<u64> {
@@ -123,7 +135,7 @@ impl ZoneInfo {
 
     /// Returns the zones that have frames and are of kinds that ordinary requests can use.
     fn populated(&self) -> impl Iterator<Item = (&Info, FileKind)> {
-        self.zones.iter().filter(|zone| zone.spanned > 0 || zone.managed() > 0).filter_map(|zone| {
+        self.zones.iter().filter(|zone| zone.has_frames()).filter_map(|zone| {
             let kind = match zone.name.as_str() {
                 "DMA" => FileKind::Dma,
                 "DMA32" => FileKind::Dma32,
@@ -157,6 +169,10 @@ fn by_kind(columns: &[u64], names: &[String]) -> Vec<u64> {
 }
 
 impl Info {
+    fn has_frames(&self) -> bool {
+        self.spanned > 0 || self.managed() > 0
+    }
+
     /// Returns the managed frames. Kernels before 3.8 did not distinguish managed from present frames.
     fn managed(&self) -> u64 {
         self.managed.unwrap_or(self.present)
