@@ -132,7 +132,8 @@ impl PageBlocks {
     /// Takes a mobility that the kernel named for all blocks of a free block.
     pub(super) fn claimed(&mut self, page: Pfn, order: Order, mobility: Mobility) {
         let first = self.block(page);
-        let blocks = 1 << order.get().saturating_sub(self.order.get());
+        // No kernel's largest block has more.
+        let blocks = 1 << order.get().saturating_sub(self.order.get()).min(8);
         for block in first..first.saturating_add(blocks) {
             self.known.insert(block, (mobility, Evidence::Named));
         }

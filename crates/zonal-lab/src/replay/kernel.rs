@@ -25,7 +25,7 @@ use super::ticks::{self, Drains, Ticks};
 /// The length of the first phase, in nanoseconds.
 const FOLLOWED_NS: u64 = 1_000_000_000;
 /// Events between two calls of `progress`.
-const EVENTS_BETWEEN_CALLS: u64 = 1 << 14;
+const EVENTS_BETWEEN_CALLS: u64 = 1 << 6;
 
 /// The most adjustments of a CPU without events that are made up for: after them, `high` is at its lower limit.
 const TICKS_MAX: u64 = 64;

@@ -129,6 +129,15 @@ pub(super) fn parse(text: &str) -> Result<Vec<StartZone>, String> {
         }
     }
     zones.retain(|zone| !zone.pagesets.is_empty());
+    for zone in &zones {
+        let largest = zone.pagesets.iter().max_by_key(|(_, pageset)| pageset.count);
+        if let Some((cpu, pageset)) = largest.filter(|(_, pageset)| pageset.count.get() > zone.managed) {
+            return Err(format!(
+                "the pageset of CPU {cpu} in zone {} of node {} has {} frames; it must have at most the zone's {}",
+                zone.kind, zone.node, pageset.count, zone.managed
+            ));
+        }
+    }
     if zones.is_empty() {
         return Err("it has no zone with pagesets".to_owned());
     }

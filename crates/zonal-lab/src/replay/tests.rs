@@ -455,3 +455,25 @@ fn kernels_without_managed_frames_have_present_ones() {
     let text = zoneinfo(0).replace(&format!("        managed  {FRAMES}\n"), "");
     assert_eq!(start::parse(&text), start::parse(&zoneinfo(0)));
 }
+
+#[test]
+fn more_frames_in_a_pageset_than_in_its_zone_are_refused() {
+    assert!(start::parse(&zoneinfo(FRAMES)).is_ok());
+    let error = start::parse(&zoneinfo(FRAMES + 1)).unwrap_err();
+    assert!(error.contains("the pageset of CPU 0 in zone Normal of node 0 has 1048577 frames"), "{error}");
+}
+
+/// Events can take long, because a pageset of a malformed trace may be as large as memory.
+#[test]
+fn a_replay_asks_often_whether_to_go_on() {
+    let mut events = Events::from_second(0);
+    (0..1000).for_each(|frame| events.alloc(frame));
+    let folder = tempfile::tempdir().unwrap();
+    let file = events.write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
+    let mut calls = 0;
+    let stopped = replay_kernel(&file, |_| {
+        calls += 1;
+        false
+    });
+    assert_eq!((stopped.unwrap().events < 100, calls), (true, 1));
+}

@@ -220,6 +220,24 @@ impl Lists {
         moved.plus(Moved { blocks: rest, pages: PageCount::new(rest) })
     }
 
+    /// Takes `size` frames in batches, each as [`Lists::drain`] takes it. The first list that has blocks gives all of its
+    /// whole batches at once, so that the number of steps does not depend on `size`.
+    pub(super) fn drain_in_batches(&mut self, size: PageCount, batch: PageCount, order: DrainOrder) -> Moved {
+        let mut left = size;
+        let mut moved = Moved::default();
+        while left > PageCount::ZERO && self.pages > 0 {
+            let first = (0..LISTS).find(|&place| self.blocks[place] > 0);
+            let (blocks, shift) =
+                first.map_or((self.unknown.pages, 0), |place| (self.blocks[place], self.orders[place]));
+            let each = batch.get().div_ceil(1 << shift);
+            let batches = (blocks / each).min(left.get() / batch.get()).max(1);
+            let wanted = if batches > 1 { (batches * each) << shift } else { left.min(batch).get() };
+            moved = moved.plus(self.drain(PageCount::new(wanted), None, order));
+            left = left.saturating_minus(PageCount::new(batches * batch.get()));
+        }
+        moved
+    }
+
     /// Takes blocks from all lists in turn, beginning with the second one. A list gives one block, and one more for each
     /// empty list before it.
     fn drain_in_turns(&mut self, left: &mut u64, moved: &mut Moved) {

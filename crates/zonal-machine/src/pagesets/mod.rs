@@ -283,13 +283,7 @@ impl KernelPageset {
         // A `high` at the lower limit stays there, and its surplus is drained too.
         let decay = self.figures().decay();
         self.high = decay.high;
-        let mut drained = Moved::default();
-        let mut left = decay.surplus;
-        while left > PageCount::ZERO {
-            let some = self.lists.drain(left.min(self.batch), None, self.kernel.drain_order);
-            drained = drained.plus(some);
-            left = left.saturating_minus(self.batch);
-        }
+        let drained = self.lists.drain_in_batches(decay.surplus, self.batch, self.kernel.drain_order);
         (drained.blocks > 0).then_some(drained)
     }
 

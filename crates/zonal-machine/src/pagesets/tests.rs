@@ -225,3 +225,32 @@ fn figures_of_no_kernel_are_lowered() {
         assert!(one.count() <= PagesetStart::MAX.plus(PagesetStart::MAX));
     }
 }
+
+/// The frames of a tick leave as if each batch was drained alone, also if they are more than a machine has.
+#[test]
+fn batches_of_a_list_leave_at_once() {
+    let mut seed = 1_u64;
+    let mut next = |most: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % (most + 1)
+    };
+    let kernel = PagesetKernel::of(KernelVersion::NEWEST);
+    for case in 0..2000 {
+        let mut at_once = Lists::of_unknown(pages(next(300)), kernel.orders);
+        for order in [0, 1, 2, 3, HUGE.get()] {
+            at_once.add(list(order), next(40) * next(1));
+        }
+        let mut each = at_once.clone();
+        let (size, batch) = (pages(next(2000)), pages(1 + next(70)));
+        let (mut left, mut moved) = (size, Moved::default());
+        while left > PageCount::ZERO {
+            moved = moved.plus(each.drain(left.min(batch), None, kernel.drain_order));
+            left = left.saturating_minus(batch);
+        }
+        let found = at_once.drain_in_batches(size, batch, kernel.drain_order);
+        assert_eq!((found, at_once), (moved, each), "case {case}");
+    }
+    let mut most = Lists::of_unknown(PagesetStart::MAX, kernel.orders);
+    let moved = most.drain_in_batches(PagesetStart::MAX, pages(1), kernel.drain_order);
+    assert_eq!(moved.pages, PagesetStart::MAX);
+}
