@@ -413,6 +413,16 @@ fn refusal(files: &[(String, String)]) -> String {
 }
 
 #[test]
+fn kernels_older_than_the_rules_are_refused() {
+    for release in ["2.6.32-754.el6.x86_64", "2.4.37"] {
+        let error = refusal(&of_kernel(release, files()));
+        assert!(error.contains("the oldest version with known rules is 3.0"), "{error}");
+    }
+    let of = |release| captured(&of_kernel(release, files())).model.observed.unwrap().kernel;
+    assert_eq!(["3.0.101", "99.1"].map(of), [(3, 0), (99, 1)].map(|of| Some(KernelVersion::new(of.0, of.1))));
+}
+
+#[test]
 fn zones_of_32_bit_kernels_are_refused() {
     let high =
         |frames| format!("Node 0, zone  HighMem\n        spanned  {frames}\n        present  {frames}\n");

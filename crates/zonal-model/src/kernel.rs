@@ -36,6 +36,14 @@ impl KernelVersion {
     /// repeat the reserve for the kind before. Linux: until commit eae116d1f044.
     pub(crate) const ZERO_COLUMNS: RangeInclusive<Self> = Self::new(6, 10)..=Self::new(6, 13);
 
+    /// Checks that this version is not older than all known rules. A version newer than those follows the newest ones.
+    ///
+    /// # Errors
+    /// [`VersionError::TooOld`].
+    pub fn not_too_old(self) -> Result<Self, VersionError> {
+        if self < Self::OLDEST { Err(VersionError::TooOld(self)) } else { Ok(self) }
+    }
+
     /// Checks that there can be rules of this version.
     ///
     /// # Errors
@@ -44,9 +52,7 @@ impl KernelVersion {
     pub fn checked(self) -> Result<Self, VersionError> {
         /// The last minor number of each major number, from 3 on; that of the newest is not known yet.
         const LAST: [u16; 5] = [19, 20, 19, 19, 19];
-        if self < Self::OLDEST {
-            return Err(VersionError::TooOld(self));
-        }
+        self.not_too_old()?;
         let last = LAST.get(usize::from(self.major - 3));
         if last.is_some_and(|&last| self.minor <= last) {
             Ok(self)

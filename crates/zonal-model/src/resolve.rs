@@ -219,7 +219,8 @@ fn settings(file: &FileSettings) -> Found<Settings> {
 }
 
 fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Found<Observed> {
-    let kernel = file.kernel.as_ref().map(|text| text.parse()).transpose();
+    let version = |text: &String| text.parse().and_then(KernelVersion::not_too_old);
+    let kernel = file.kernel.as_ref().map(version).transpose();
     let kernel = kernel.map_err(|error| ("observed.kernel".to_owned(), Problem::Kernel(error)))?;
     let known = |id: u64, field: String| {
         let place = nodes.binary_search_by_key(&id, |node| u64::from(node.id.get()));

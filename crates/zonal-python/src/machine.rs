@@ -50,7 +50,7 @@ impl Machine {
         let refused = |error: &dyn std::fmt::Display| failures::MachineError::new_err(error.to_string());
         let version = match rules {
             AUTO => self.model.observed.as_ref().and_then(|observed| observed.kernel),
-            text => Some(text.parse().map_err(|error| refused(&error))?),
+            text => Some(text.parse().and_then(KernelVersion::checked).map_err(|error| refused(&error))?),
         };
         let mut rules = Rules::of(version.unwrap_or(KernelVersion::NEWEST));
         if let Some(name) = node_load {

@@ -189,7 +189,7 @@ impl Replay {
     fn new(header: &Header, origin: &str, followed_ns: u64) -> Result<Self, ReplayError> {
         let missing = |what| ReplayError::Missing { origin: origin.to_owned(), what };
         let release = header.kernel.as_ref().ok_or_else(|| missing("the kernel's release"))?;
-        let version = release.parse::<KernelVersion>();
+        let version = release.parse().and_then(KernelVersion::not_too_old);
         let version = version.map_err(|source| ReplayError::Version { origin: origin.to_owned(), source })?;
         let kernel = PagesetKernel::of(version);
         let machine = header.machine(origin)?.ok_or_else(|| missing("the machine"))?;

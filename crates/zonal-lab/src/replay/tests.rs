@@ -463,6 +463,14 @@ fn more_frames_in_a_pageset_than_in_its_zone_are_refused() {
     assert!(error.contains("the pageset of CPU 0 in zone Normal of node 0 has 1048577 frames"), "{error}");
 }
 
+#[test]
+fn traces_of_kernels_without_known_rules_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Events::from_second(0).write(&header("2.6.32", Some(zoneinfo(0))), folder.path());
+    let error = replay_kernel(&file, |_| true).unwrap_err().to_string();
+    assert!(error.contains("the oldest version with known rules is 3.0"), "{error}");
+}
+
 /// Events can take long, because a pageset of a malformed trace may be as large as memory.
 #[test]
 fn a_replay_asks_often_whether_to_go_on() {
