@@ -8,7 +8,7 @@ use clap::Args;
 use zonal::Config;
 use zonal::settings::{Access, Setting, SettingValue};
 use zonal::units::NodeId;
-use zonal_machine::{MachineModel, Settings};
+use zonal_machine::{MachineModel, Rules, Settings};
 
 use crate::outcome::Failure;
 use crate::values::one_node;
@@ -73,14 +73,25 @@ impl Changes {
         Ok(config)
     }
 
-    /// Checks that kernels have all settings.
-    pub(crate) fn check_kernel(&self) -> Result<(), Failure> {
-        let other = self.set.iter().find(|(setting, _)| !Settings::ALL.contains(setting));
-        other.map_or(Ok(()), |(setting, _)| {
-            let names: Vec<&str> = Settings::ALL.iter().map(|setting| setting.info().name).collect();
-            let (name, all) = (setting.info().name, names.join(", "));
-            Err(Failure::bad_input(format!("--set: machines do not have {name}; they have {all}")))
-        })
+    /// Checks that a kernel with these rules has all settings and accepts their values.
+    pub(crate) fn check_kernel(&self, rules: &Rules) -> Result<(), Failure> {
+        let has = |setting: &Setting| Settings::ALL.contains(setting) && rules.has(*setting);
+        for (setting, value) in &self.set {
+            let name = setting.info().name;
+            if !has(setting) {
+                let all = Settings::ALL.iter().filter(|setting| has(setting));
+                let all: Vec<&str> = all.map(|setting| setting.info().name).collect();
+                let (version, all) = (rules.version, all.join(", "));
+                let problem = format!("--set: Linux {version} does not have {name}; it has {all}");
+                return Err(Failure::bad_input(problem));
+            }
+            let is_refused = matches!(setting.parse(value), Ok(SettingValue::Number(1..=7)));
+            if is_refused && *setting == Setting::PercpuPagelistHighFraction {
+                let problem = format!("--set: {name} cannot be {value}; kernels accept 0 and numbers from 8");
+                return Err(Failure::bad_input(problem));
+            }
+        }
+        Ok(())
     }
 }
 

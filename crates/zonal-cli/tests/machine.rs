@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use zonal_machine::{Rules, Settings};
 
 fn machine(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonal")).arg("machine").args(args).output().unwrap()
@@ -226,10 +227,38 @@ fn rules_without_evidence_are_marked_and_impossible_ones_refused() {
     }
 }
 
+/// Runs `--set` with a version's rules, and returns the exit code and the errors.
+fn set(version: &str, assignment: &str) -> (Option<i32>, String) {
+    let output = machine(&["--preset", "quad-10-12-32", "--rules", version, "--set", assignment]);
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn settings_that_a_version_lacks_cannot_be_set() {
+    for version in ["3.0", "4.5", "4.6", "5.13", "7.2"] {
+        let rules = Rules::of(version.parse().unwrap());
+        for setting in Settings::ALL {
+            let info = setting.info();
+            let (code, errors) = set(version, &format!("{}={}", info.name, info.default));
+            let wanted = if rules.has(setting) { Some(0) } else { Some(2) };
+            assert_eq!(code, wanted, "{version}: {errors}");
+            assert!(
+                code == Some(0) || errors.contains(&format!("Linux {version} does not have")),
+                "{errors}"
+            );
+        }
+    }
+    for (value, code) in [("0", Some(0)), ("1", Some(2)), ("7", Some(2)), ("8", Some(0))] {
+        let (found, errors) = set("7.2", &format!("percpu_pagelist_high_fraction={value}"));
+        assert_eq!(found, code, "{errors}");
+        assert!(code == Some(0) || errors.contains("kernels accept 0 and numbers from 8"), "{errors}");
+    }
+}
+
 #[test]
 fn changes_that_kernels_do_not_know_are_refused() {
     for (change, why) in [
-        (&["--set", "zonelist_cache=off"][..], "machines do not have zonelist_cache"),
+        (&["--set", "zonelist_cache=off"][..], "Linux 7.2 does not have zonelist_cache"),
         (&["--without", "9"], "node 9 is not a node"),
         (&["--without", "3", "--check"], "--check is about the machine as it is"),
     ] {

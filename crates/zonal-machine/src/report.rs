@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use zonal::settings::Setting;
 use zonal::units::{NodeId, PageCount};
 use zonal_model::pageset_limits::HighRule;
 use zonal_model::{KernelVersion, MachineModel, Observed, ObservedZone, Presence, Rules, ZoneModel};
@@ -167,6 +168,7 @@ impl ValueGroup {
     /// action is known from a real kernel.
     pub(crate) fn recomputed_by(self, rules: &Rules) -> Option<&'static str> {
         match self {
+            Self::Watermarks if !rules.has(Setting::WatermarkScaleFactor) => None,
             Self::Watermarks if rules.high == HighRule::SixBatches => {
                 Some("writing vm.watermark_scale_factor (even the same value) recomputes the watermarks")
             }

@@ -457,3 +457,38 @@ fn reserves_for_kinds_without_frames_may_be_zero_in_some_kernels() {
         }
     }
 }
+
+/// Versions before and after each change of a setting.
+const VERSIONS: [(u16, u16); 6] = [(3, 0), (4, 5), (4, 6), (5, 13), (5, 14), (7, 2)];
+
+#[test]
+fn only_settings_that_a_kernel_has_are_missed() {
+    for (major, minor) in VERSIONS {
+        let mut bare = of_kernel(&format!("{major}.{minor}.1"), files());
+        bare.retain(|(file, _)| !file.starts_with("proc/sys/vm"));
+        let notes = captured(&bare).notes.join("\n");
+        let rules = Rules::of(KernelVersion::new(major, minor));
+        for setting in Settings::ALL {
+            let name = format!("proc/sys/vm/{} is missing", setting.info().name);
+            let is_renamed = setting == Setting::PercpuPagelistHighFraction && (major, minor) < (5, 14);
+            assert_eq!(notes.contains(&name), rules.has(setting) && !is_renamed, "{major}.{minor}: {notes}");
+        }
+        let old_name = notes.contains("proc/sys/vm/percpu_pagelist_fraction is missing");
+        assert_eq!(old_name, (major, minor) < (5, 14), "{major}.{minor}: {notes}");
+    }
+}
+
+#[test]
+fn values_are_checked_in_kernels_that_lack_a_setting() {
+    let mut old = of_kernel("4.4.0-210-generic", files());
+    old.retain(|(file, _)| !file.ends_with("watermark_scale_factor") && !file.contains("cpulist"));
+    for (file, _) in &mut old {
+        *file = file.replace("percpu_pagelist_high_fraction", "percpu_pagelist_fraction");
+    }
+    let Capture { model, notes, .. } = captured(&old);
+    assert!(!notes.iter().any(|note| note.contains("watermark_scale_factor")), "{notes:?}");
+    for zone in &model.observed.unwrap().zones {
+        // The pagesets of these kernels follow from the zone's size alone, whatever CPUs there are.
+        assert!(zone.low.is_some() && zone.high.is_some() && zone.pageset_high.is_some(), "{zone:?}");
+    }
+}

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use zonal::settings::Setting;
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal_machine::pageset_limits::HighRule;
-use zonal_machine::{KernelVersion, MachineModel, Presence, Report, Rules, explain, predict, preset};
+use zonal_machine::{
+    KernelVersion, MachineModel, Presence, Report, Rules, Settings, explain, predict, preset,
+};
 
 const V5_10: KernelVersion = KernelVersion::new(5, 10);
 const V6_1: KernelVersion = KernelVersion::new(6, 1);
@@ -157,6 +160,33 @@ fn each_advice_appears_on_a_machine_that_needs_it() {
     for (text, expected) in cases {
         assert!(text.contains(expected), "{expected} is not in:\n{text}");
         assert!(!unchanged.contains(expected), "{expected} appears without reason:\n{unchanged}");
+    }
+}
+
+/// Each machine needs advice that names a setting in newer kernels.
+#[test]
+fn advice_names_only_settings_that_the_kernel_has() {
+    let mut close = preset("desktop").unwrap();
+    close.settings.watermark_scale_factor = 1;
+    close.settings.min_free_kib = Some(1024);
+    let mut cached = preset("desktop").unwrap();
+    cached.settings.high_fraction = 1;
+    let drifting = oracle("linux-6.12-duo-16cpu-pressure.json");
+    let mut late = oracle("linux-6.1-quad-uneven.json");
+    late.zones[0].managed = late.zones[0].present;
+    for (major, minor) in [(3, 0), (4, 5), (4, 6), (5, 13), (5, 14), (7, 2)] {
+        let rules = Rules::of(KernelVersion::new(major, minor));
+        for model in [&close, &cached, &drifting, &late] {
+            let report = explain(model, &rules);
+            let text = remarks(&report) + &serde_json::to_string(&report.at_boot).unwrap();
+            let lacks = |setting: &Setting| {
+                let is_renamed = *setting == Setting::PercpuPagelistHighFraction && (major, minor) < (5, 14);
+                !rules.has(*setting) || is_renamed
+            };
+            for setting in Settings::ALL.iter().filter(|setting| lacks(setting)) {
+                assert!(!text.contains(setting.info().name), "{major}.{minor}: {text}");
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use zonal::rules::fallback_order::{CpuPenalty, FallbackRules, NodeLoad};
 use zonal::rules::watermarks::MovableMin;
+use zonal::settings::Setting;
 use zonal_history::load_rule;
 
 use crate::escape::Excerpt;
@@ -178,6 +179,12 @@ impl Rules {
         }
     }
 
+    /// Whether the kernel has a setting of a machine, under its present name or an earlier one.
+    #[must_use]
+    pub fn has(&self, setting: Setting) -> bool {
+        setting != Setting::WatermarkScaleFactor || self.has_scale_factor
+    }
+
     /// Returns the rules by which the kernel builds its fallback orders.
     #[must_use]
     pub fn fallback(&self, cpu_penalty: CpuPenalty) -> FallbackRules {
@@ -194,6 +201,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Settings;
 
     #[test]
     fn versions_as_kernels_write_them() {
@@ -230,7 +238,11 @@ mod tests {
         assert_eq!([of(4, 19), of(6, 18)].map(|rules| rules.batch), [BatchRule::Managed1024; 2]);
         assert_eq!(of(6, 19).batch, BatchRule::Managed4096);
         assert_eq!(of(6, 0).offline_lists, OfflineLists::Skipped);
-        assert_eq!([of(4, 5), of(4, 6)].map(|rules| rules.has_scale_factor), [false, true]);
+        for (version, has) in [(of(4, 5), false), (of(4, 6), true)] {
+            let lacks = Settings::ALL.into_iter().find(|&setting| !version.has(setting));
+            assert_eq!(lacks, if has { None } else { Some(Setting::WatermarkScaleFactor) });
+            assert_eq!(version.has_scale_factor, has);
+        }
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub(super) fn compared(args: &MachineArgs) -> Result<(String, Report), Failure> 
             return Err(Failure::bad_input(problem));
         }
     }
-    args.changes.check_kernel()?;
     let model = machine(&args.source)?;
+    args.changes.check_kernel(&rules(args, &model)?)?;
     let changed = args.changes.machine(&model)?;
     let before = explain(&model, &rules(args, &model)?);
     let after = explain(&changed, &rules(args, &changed)?);

@@ -1,6 +1,7 @@
 //! Advice on zones, watermarks, pagesets and counters.
 
 use zonal::rules::watermarks::default_min_free;
+use zonal::settings::Setting;
 use zonal::units::{PageCount, ZoneKind};
 use zonal_model::ZoneModel;
 use zonal_model::pageset_limits::HighRule;
@@ -118,6 +119,9 @@ pub(super) fn watermarks_too_close(view: &View<'_>) -> Option<Advice> {
         return None;
     }
     let cure = match factor {
+        _ if !view.rules.has(Setting::WatermarkScaleFactor) => {
+            "a larger min_free_kbytes would avoid it".to_owned()
+        }
         0..=3000 => {
             let now = view.model.settings.watermark_scale_factor;
             format!("watermark_scale_factor {factor} (now {now}) would avoid it")
@@ -218,9 +222,13 @@ pub(super) fn counters_drift(view: &View<'_>) -> Option<Advice> {
     if drifting.is_empty() {
         return None;
     }
+    let cure = match view.rules.has(Setting::WatermarkScaleFactor) {
+        true => "min_free_kbytes or watermark_scale_factor",
+        false => "min_free_kbytes",
+    };
     info(format!(
         "free-page counters can be wrong by more frames than low is above min, so checks near the watermarks sum up the \
-         counters of all CPUs, which is slow: {}; a larger min_free_kbytes or watermark_scale_factor avoids it",
+         counters of all CPUs, which is slow: {}; a larger {cure} avoids it",
         list_first(&drifting)
     ))
 }

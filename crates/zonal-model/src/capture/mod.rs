@@ -22,6 +22,7 @@ use crate::file::{FileMachine, FileNode, FileObserved, FileRow, FileSchema, File
 use crate::input::Limit;
 use crate::kernel::{KernelVersion, Rules};
 use crate::model::{MachineModel, Settings};
+use crate::pageset_limits::HighRule;
 
 use kernel_log::Log;
 use nodes::Topology;
@@ -97,8 +98,8 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
         tree.note("no kernel log with fallback orders was found: they cannot be checked");
     }
     observed.cpu_penalty = Some(log.rebuilt_after_boot());
-    let settings = settings(tree, &names);
-    forget_unfounded(&mut observed, &settings, &topology);
+    let settings = settings(tree, &names, &rules);
+    forget_unfounded(&mut observed, &settings, &topology, &rules);
     let file = FileMachine {
         schema: FileSchema::V1,
         name: tree.name(),
@@ -121,17 +122,26 @@ fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
 
 /// Drops a value that the kernel reported if its prediction would depend on a guess. A difference would then show
 /// nothing about the kernel.
-fn forget_unfounded(observed: &mut FileObserved, settings: &FileSettings, topology: &Topology) {
-    let marks = settings.has(Setting::MinFreeKbytes);
-    let gaps = marks && settings.has(Setting::WatermarkScaleFactor);
+fn forget_unfounded(
+    observed: &mut FileObserved,
+    settings: &FileSettings,
+    topology: &Topology,
+    rules: &Rules,
+) {
+    let is_known = |setting| settings.has(setting) || !rules.has(setting);
+    let marks = is_known(Setting::MinFreeKbytes);
+    let gaps = marks && is_known(Setting::WatermarkScaleFactor);
     let cpus = topology.knows_cpus();
-    let pagesets = cpus && settings.has(Setting::PercpuPagelistHighFraction);
+    let fraction = is_known(Setting::PercpuPagelistHighFraction);
+    let pagesets = cpus && fraction;
+    // Six batches follow from the zone's size alone.
+    let fixed = fraction && (rules.high == HighRule::SixBatches || (cpus && gaps));
     for zone in &mut observed.zones {
         zone.min = zone.min.filter(|_| marks);
         zone.low = zone.low.filter(|_| gaps);
         zone.high = zone.high.filter(|_| gaps);
-        zone.protection = zone.protection.take().filter(|_| settings.has(Setting::LowmemReserveRatio));
-        zone.pageset_high = zone.pageset_high.filter(|_| gaps && pagesets);
+        zone.protection = zone.protection.take().filter(|_| is_known(Setting::LowmemReserveRatio));
+        zone.pageset_high = zone.pageset_high.filter(|_| fixed);
         zone.pageset_high_min = zone.pageset_high_min.filter(|_| gaps && pagesets);
         zone.pageset_high_max = zone.pageset_high_max.filter(|_| pagesets);
         zone.stat_threshold = zone.stat_threshold.filter(|_| cpus);
@@ -161,9 +171,9 @@ fn release(tree: &Tree) -> String {
     release.or_else(from_version).unwrap_or_default()
 }
 
-/// Reads the settings under `proc/sys/vm`. `names` are the kinds of zone that the kernel has. The columns of
-/// `lowmem_reserve_ratio` have this order too.
-fn settings(tree: &Tree, names: &[String]) -> FileSettings {
+/// Reads the settings under `proc/sys/vm` that a kernel with these rules has. `names` are the kinds of zone that the kernel
+/// has. The columns of `lowmem_reserve_ratio` have this order too.
+fn settings(tree: &Tree, names: &[String], rules: &Rules) -> FileSettings {
     let number = |name: &str| -> Option<u64> {
         let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;
         let value = text.trim().parse().ok();
@@ -186,13 +196,13 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     };
     // Kernels without NUMA have no settings for node reclaim.
     let numa = tree.has("sys/devices/system/node");
+    // Linux 5.14 renamed it.
+    let old_fraction = rules.high == HighRule::SixBatches || tree.has("proc/sys/vm/percpu_pagelist_fraction");
     let numbers = |setting: Setting| {
         let name = match setting {
             Setting::LowmemReserveRatio => return ratios(),
             Setting::ZoneReclaimMode | Setting::MinUnmappedRatio if !numa => return None,
-            Setting::PercpuPagelistHighFraction if tree.has("proc/sys/vm/percpu_pagelist_fraction") => {
-                "percpu_pagelist_fraction"
-            }
+            Setting::PercpuPagelistHighFraction if old_fraction => "percpu_pagelist_fraction",
             _ => setting.info().name,
         };
         let values = setting.info().values;
@@ -208,7 +218,8 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
         }
         Some(vec![number])
     };
-    FileSettings(Settings::ALL.iter().filter_map(|&setting| Some((setting, numbers(setting)?))).collect())
+    let known = Settings::ALL.into_iter().filter(|&setting| rules.has(setting));
+    FileSettings(known.filter_map(|setting| Some((setting, numbers(setting)?))).collect())
 }
 
 fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
