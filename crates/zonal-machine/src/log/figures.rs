@@ -112,11 +112,11 @@ impl MigrateTypes {
     /// The letters for unmovable, movable, reclaimable, high-atomic, CMA and isolated blocks.
     const LETTERS: &'static str = "UMEHCI";
 
-    /// Returns the types with these letters, or `None` if there are others.
+    /// Returns the types with these letters, or `None` if there are others or one of them twice.
     #[must_use]
     pub fn parse(letters: &str) -> Option<Self> {
-        let bits = letters.chars().map(|letter| Self::LETTERS.find(letter).map(|at| 1 << at));
-        bits.sum::<Option<u8>>().map(Self)
+        let mut bits = letters.chars().map(|letter| Self::LETTERS.find(letter).map(|at| 1 << at));
+        bits.try_fold(0, |all, bit| Some(all | bit?).filter(|&more| more != all)).map(Self)
     }
 
     /// Whether one of the types is among `letters`.
@@ -228,6 +228,10 @@ mod tests {
         }
         assert_eq!(BlockList::parse("nothing"), None);
         assert_eq!(BlockList::parse("(U) 1*4kB"), None);
+        for letters in ["UU", "MEM", "IIIIIIIII", "u", "UX"] {
+            assert_eq!(MigrateTypes::parse(letters), None, "{letters}");
+        }
+        assert_eq!(MigrateTypes::parse("ICHEMU").map(|types| types.to_string()), Some("UMEHCI".to_owned()));
         assert_eq!(BlockList::parse("1*4kB 1*4kB").unwrap().blocks.len(), 1);
     }
 
