@@ -119,7 +119,7 @@ fn ended_early(args: &CheckupArgs, pool: &PoolReport) -> Result<Failure, Failure
 }
 
 fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
-    let Capture { model, notes } = capture_live().map_err(Failure::failed)?;
+    let Capture { model, notes, .. } = capture_live().map_err(Failure::failed)?;
     notes.iter().for_each(|note| print_message(format_args!("note: {note}")));
     let own = model.observed.as_ref().and_then(|observed| observed.kernel);
     let rules = Rules::of(own.unwrap_or(KernelVersion::NEWEST));

@@ -300,7 +300,7 @@ fn subject(source: &Source) -> Result<Subject, Failure> {
         Some(_) => Failure::bad_input(error),
         None => Failure::failed(error),
     })?;
-    let Capture { model, notes } = captured;
+    let Capture { model, notes, .. } = captured;
     notes.into_iter().for_each(|note| print_message(format_args!("note: {note}")));
     Ok(Subject { model, state: Some(state) })
 }

@@ -234,7 +234,7 @@ fn machine(source: &Source) -> Result<MachineModel, Failure> {
         return CapturedState::read(file).map(|captured| captured.model).map_err(Failure::bad_input);
     }
     let captured = source.sysfs.as_deref().map_or_else(capture_live, capture).map_err(Failure::bad_input);
-    let Capture { model, notes } = captured?;
+    let Capture { model, notes, .. } = captured?;
     for note in notes {
         print_message(format_args!("note: {note}"));
     }

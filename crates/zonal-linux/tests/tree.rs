@@ -80,7 +80,7 @@ fn files_of_emulated_machines_are_read_back() {
         let pool = Pool::builder().machine(&model).unwrap().size(size).build().unwrap();
         let held = use_it(&pool);
         let directory = tempfile::tempdir().unwrap();
-        let Capture { model, notes } = written_and_read(&pool, directory.path());
+        let Capture { model, notes, .. } = written_and_read(&pool, directory.path());
         assert_eq!(notes, [""; 0], "{name}");
         check(&pool, &model);
         check_rules(&model);

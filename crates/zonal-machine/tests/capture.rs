@@ -115,7 +115,7 @@ fn checks(model: &MachineModel) -> (usize, Vec<String>) {
 
 #[test]
 fn a_complete_tree_gives_the_machine() {
-    let Capture { model, notes } = captured(&files());
+    let Capture { model, notes, .. } = captured(&files());
     assert_eq!(notes, [""; 0]);
     let truth = oracle();
     assert_eq!(model.name, "quad");
@@ -136,7 +136,7 @@ fn every_file_may_be_missing() {
         let name = &all[missing].0;
         let mut rest = all.clone();
         rest.remove(missing);
-        let Capture { model, notes } = captured(&rest);
+        let Capture { model, notes, .. } = captured(&rest);
         let again = MachineModel::from_json(&model.to_json(), "again").unwrap();
         assert_eq!(again, model, "without {name}");
         // Most of these files have a second source, and one has a default that equals this machine's value.
@@ -174,7 +174,7 @@ fn cpu_masks_replace_missing_cpu_lists() {
         |mask| format!("{mask:08x}\n"),
         |mask| format!("00000000,00000000,{mask:08x}\n"),
     ] {
-        let Capture { model, notes } = captured(&without_lists(|cpus| ("cpumap", groups(mask(cpus)))));
+        let Capture { model, notes, .. } = captured(&without_lists(|cpus| ("cpumap", groups(mask(cpus)))));
         assert_eq!(notes, [""; 0]);
         assert_eq!(model.nodes, captured(&files()).model.nodes);
         assert_eq!(checks(&model), (32, vec![]));
@@ -198,7 +198,7 @@ fn a_trailing_zero_byte_of_a_list_is_ignored() {
     let mask = |cpus: &[u32]| format!("{:08x}\n\0", cpus.iter().fold(0_u64, |mask, cpu| mask | 1 << cpu));
     for files in [without_lists(|cpus| ("cpulist", list(cpus))), without_lists(|cpus| ("cpumap", mask(cpus)))]
     {
-        let Capture { model, notes } = captured(&files);
+        let Capture { model, notes, .. } = captured(&files);
         assert_eq!(notes, [""; 0]);
         assert_eq!(model.nodes, captured(&self::files()).model.nodes);
     }
@@ -271,7 +271,7 @@ fn invalid_values_in_a_tree_give_notes_and_defaults() {
             _ => {}
         }
     }
-    let Capture { model, notes } = captured(&broken);
+    let Capture { model, notes, .. } = captured(&broken);
     let all = notes.join("\n");
     assert!(all.contains("node1/distance") && all.contains("node2/distance"), "{all}");
     assert!(all.contains("node 3 lists CPUs of other nodes"), "{all}");
@@ -291,7 +291,7 @@ fn with_file(name: &str, change: impl Fn(&str) -> String) -> Vec<(String, String
 fn settings_above_their_range_give_notes_and_defaults() {
     for setting in Settings::ALL.into_iter().filter(|&setting| setting != Setting::MinFreeKbytes) {
         let file = format!("proc/sys/vm/{}", setting.info().name);
-        let Capture { model, notes } = captured(&with_file(&file, |_| "4294967296\n".to_owned()));
+        let Capture { model, notes, .. } = captured(&with_file(&file, |_| "4294967296\n".to_owned()));
         let note = notes.iter().find(|note| note.contains(&file));
         assert!(note.is_some_and(|note| note.ends_with("its default is assumed")), "{file}: {notes:?}");
         assert_eq!(model.settings.numbers(setting), Settings::default().numbers(setting), "{file}");
@@ -340,7 +340,7 @@ fn empty_zones_survive_when_overlapping_zones_are_separated() {
         text.replace(heading, &format!("{heading}        spanned  64\n  start_pfn: 100000\n"))
             .replace("64\n  start_pfn: 100000\n  pages free     7\n        boost    3\n        min      3\n        low      3\n        high     3\n        spanned  0\n", "64\n  start_pfn: 100000\n")
     };
-    let Capture { model, notes } = captured(&with_file("proc/zoneinfo", zoneinfo));
+    let Capture { model, notes, .. } = captured(&with_file("proc/zoneinfo", zoneinfo));
     assert!(notes.iter().any(|note| note.contains("interleaved")), "{notes:?}");
     let movable = model.zones.last().unwrap();
     assert_eq!((movable.node.get(), movable.kind.name(), movable.managed.get()), (3, "Movable", 0));
@@ -355,8 +355,9 @@ fn zones_of_interleaved_nodes_are_separated() {
             *text = text.replace("start_pfn:           163840", "start_pfn:           100000");
         }
     }
-    let Capture { model, notes } = captured(&interleaved);
+    let Capture { model, notes, .. } = captured(&interleaved);
     assert!(notes.iter().any(|note| note.contains("interleaved")), "{notes:?}");
+    assert_eq!([&files(), &interleaved].map(|files| captured(files).has_positions), [true, false]);
     assert_eq!(checks(&model), (32, vec![]));
     assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
 }

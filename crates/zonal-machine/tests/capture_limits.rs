@@ -105,7 +105,7 @@ fn rows_of_distances_have_a_limit() {
     let root = tree();
     put(&root, &format!("{NODES}/node0/distance"), &"10 ".repeat(340_000));
     alias_nodes(&root, 300);
-    let Capture { model, notes } = captured(&root).unwrap();
+    let Capture { model, notes, .. } = captured(&root).unwrap();
     assert_eq!(model.nodes.len(), 300);
     assert!(notes.iter().any(|note| note.contains("node299/distance is invalid")), "{notes:?}");
 }

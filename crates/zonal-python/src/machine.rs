@@ -42,7 +42,7 @@ impl Machine {
     }
 
     fn captured(capture: Result<Capture, zonal_machine::MachineError>) -> PyResult<Self> {
-        let Capture { model, notes } = capture.map_err(|error| machine_error(&error))?;
+        let Capture { model, notes, .. } = capture.map_err(|error| machine_error(&error))?;
         Ok(Self { model, notes })
     }
 

@@ -96,11 +96,15 @@ impl CapturedState {
     /// # Errors
     /// When the machine or its zones cannot be read.
     pub fn live() -> Result<(Self, Vec<String>), CaptureError> {
-        let Capture { model, mut notes } = capture_live()?;
+        let Capture { model, mut notes, has_positions } = capture_live()?;
         let mut sample = SystemState::live().read()?;
         notes.append(&mut sample.missing);
-        let whole_gib = whole_gib(&model).unwrap_or_else(|why| {
-            notes.push(format!("cannot read /proc/kpageflags ({why}): ranges of 1 GiB are unknown"));
+        let whole_gib = match has_positions {
+            true => whole_gib(&model).map_err(|why| format!("cannot read /proc/kpageflags ({why})")),
+            false => Err("the frames of each zone are unknown".to_owned()),
+        };
+        let whole_gib = whole_gib.unwrap_or_else(|why| {
+            notes.push(format!("{why}: ranges of 1 GiB are unknown"));
             Vec::new()
         });
         // Zones that only the kernel itself uses, such as those of devices, are not in the model.

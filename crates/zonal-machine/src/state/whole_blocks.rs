@@ -21,7 +21,8 @@ const OFFLINE: u64 = 1 << 23;
 const GIB: u64 = 1 << 30;
 const ENTRY_BYTES: usize = 8;
 
-/// Counts the aligned ranges of 1 GiB in which every frame is free or movable, for each online node.
+/// Counts the aligned ranges of 1 GiB in which every frame is free or movable, for each online node. The model must have
+/// this machine's zones where the kernel has them.
 ///
 /// # Errors
 /// When `/proc/kpageflags` cannot be read, which takes the superuser.

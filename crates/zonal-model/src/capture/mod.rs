@@ -36,6 +36,8 @@ pub struct Capture {
     pub model: MachineModel,
     /// Files that were not found, and the assumptions made instead, one line each.
     pub notes: Vec<String>,
+    /// Whether the zones are at the frames that the kernel reported. Interleaved zones and zones of unknown size are not.
+    pub has_positions: bool,
 }
 
 /// Captures the machine whose `proc` and `sys` are under `root`, and its `dmesg` or `var/log/dmesg` if present.
@@ -77,10 +79,14 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
         tree.note("the kernel's version is unknown (proc/sys/kernel/osrelease, proc/version)");
         observed.kernel = None;
     }
+    let mut has_positions = false;
     let (page_bytes, zones, names) = match &info {
         Some(info) => {
             observed.zones = info.observed_zones(rules.high);
-            (tree.page_bytes(info.managed()), disjoint(info.zones(), tree), info.kind_names())
+            let zones = info.zones();
+            has_positions = !overlap(&zones);
+            let zones = if has_positions { zones } else { disjoint(&zones, tree) };
+            (tree.page_bytes(info.managed()), zones, info.kind_names())
         }
         None => {
             tree.note("proc/zoneinfo is missing: zones are assumed from each node's size");
@@ -111,7 +117,7 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
         observed: Some(observed),
     };
     let model = MachineModel::resolve(file, &tree.root().display().to_string())?;
-    Ok(Capture { model, notes: tree.notes() })
+    Ok(Capture { model, notes: tree.notes(), has_positions })
 }
 
 fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
@@ -242,19 +248,20 @@ fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
     nodes
 }
 
-/// Makes zones disjoint. The zones of interleaved nodes span each other's memory, and the positions of their frames are
-/// unknown, so overlapping zones are laid out consecutively. No prediction depends on these positions.
-fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
-    let mut by_start: Vec<&FileZone> = zones.iter().collect();
-    by_start.sort_by_key(|zone| zone.start);
-    let overlap =
-        by_start.windows(2).any(|pair| pair[0].start.saturating_add(pair[0].spanned) > pair[1].start);
-    if !overlap {
-        return zones;
-    }
+/// Whether zones span each other's memory, as those of interleaved nodes do.
+fn overlap(zones: &[FileZone]) -> bool {
+    let mut spans: Vec<_> = zones.iter().map(|zone| (zone.start, zone.spanned)).collect();
+    spans.sort_unstable();
+    spans.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0)
+}
+
+/// Lays overlapping zones out consecutively, because the positions of their frames are unknown. No prediction depends on
+/// these positions.
+fn disjoint(zones: &[FileZone], tree: &Tree) -> Vec<FileZone> {
     tree.note("zones overlap (interleaved nodes): they are assumed to follow one another");
     let mut next = 0;
-    let mut moved = by_start.into_iter().cloned().collect::<Vec<_>>();
+    let mut moved = zones.to_vec();
+    moved.sort_by_key(|zone| zone.start);
     for zone in &mut moved {
         // A zone without present memory must also span at least one frame.
         (zone.start, zone.spanned) = (next, zone.present.max(1));

@@ -78,7 +78,7 @@ pub fn target(data: &[u8]) {
         write(root.path(), name, text);
     }
     match capture(root.path()) {
-        Ok(Capture { model, notes }) => {
+        Ok(Capture { model, notes, .. }) => {
             assert!(notes.iter().all(|note| !note.is_empty() && !note.contains('\n')), "{notes:?}");
             machine_file::check(&model);
         }
