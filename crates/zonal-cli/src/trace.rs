@@ -214,9 +214,7 @@ fn record(args: &RecordArgs) -> Result<ExitCode, Failure> {
     };
     let recorded = zonal_trace::record(&options, &interrupted)?;
     print_message(text::recorded(&recorded, &args.out));
-    if let Some(losses) = text::losses(&recorded) {
-        print_message(losses);
-    }
+    text::losses(&recorded).into_iter().for_each(print_message);
     Ok(exit_code(&recorded))
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use zonal_machine::{Bytes, Escaped, Excerpt};
+use zonal_machine::{Bytes, Escaped, Excerpt, ids};
 use zonal_trace::{Header, Info, Recorded};
 
 use super::tables::{tables, time};
@@ -27,13 +27,23 @@ pub(super) fn written(events: u64, bytes: u64, out: &Path) -> String {
     format!("{events} events in {bytes} bytes ({each:.2} each) in {}", Excerpt::name(out.display()))
 }
 
-/// Returns a warning about lost events with the remedy, or `None` if nothing was lost.
-pub(super) fn losses(recorded: &Recorded) -> Option<String> {
+/// Returns warnings about missing events with the remedies.
+pub(super) fn losses(recorded: &Recorded) -> Vec<String> {
+    let mut warnings = Vec::new();
     let lost = recorded.trailer.lost();
-    let buffer = recorded.header.buffer_kib;
-    (lost > 0).then(|| {
-        format!("warning: {lost} events were lost; use --buffer-kb with more than {buffer}, or record less")
-    })
+    if lost > 0 {
+        let buffer = recorded.header.buffer_kib;
+        warnings.push(format!(
+            "warning: {lost} events were lost; use --buffer-kb with more than {buffer}, or record less"
+        ));
+    }
+    if !recorded.came_online.is_empty() {
+        let cpus = ids::format(recorded.came_online.iter().copied());
+        warnings.push(format!(
+            "warning: CPUs {cpus} came online during the recording, and their events are missing; record again"
+        ));
+    }
+    warnings
 }
 
 /// Returns the sentences about a trace as a whole.

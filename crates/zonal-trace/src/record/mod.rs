@@ -68,6 +68,8 @@ pub struct Recorded {
     pub status: Option<ExitStatus>,
     /// How many instances were removed that killed recorders had left.
     pub cleaned: usize,
+    /// CPUs that are online at the end and were not at the start. Their events are not in the trace.
+    pub came_online: Vec<u32>,
 }
 
 /// Returns the default size of each CPU's ring buffer in KiB: 16 MiB, or less if all buffers would exceed 1/32 of the
@@ -123,7 +125,9 @@ pub fn record(options: &RecordOptions<'_>, interrupted: &AtomicBool) -> Result<R
     drop(instance);
     let (header, trailer, bytes, running) = recorded?;
     let status = running.and_then(|mut running| running.wait(interrupted));
-    Ok(Recorded { header, trailer, bytes, status, cleaned })
+    let mut came_online = setting::online_cpus().unwrap_or_default();
+    came_online.retain(|cpu| !header.cpus.contains(cpu));
+    Ok(Recorded { header, trailer, bytes, status, cleaned, came_online })
 }
 
 /// Requests the end of the readers when it is dropped.

@@ -125,7 +125,7 @@ impl Prepared {
 }
 
 /// Returns the CPUs that are online.
-fn online_cpus() -> Result<Vec<u32>, TraceError> {
+pub(super) fn online_cpus() -> Result<Vec<u32>, TraceError> {
     let what = "read the list of CPUs in /sys/devices/system/cpu/online";
     let wrong = |source| TraceError::System { what, source };
     let text = input::read_text(Path::new("/sys/devices/system/cpu/online"), Limit::List).map_err(wrong)?;
