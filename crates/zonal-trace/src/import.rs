@@ -113,11 +113,17 @@ impl Import {
         let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
         while next(&mut reader)? {
             let Some(event) = import.event(&reader) else { continue };
+            let cpu = Some(event.cpu.get()).filter(|cpu| import.cpus.contains(cpu));
             if let Action::Lost { events } = &event.action {
-                let lost = lost.entry(event.cpu.get()).or_default();
+                // Records without a CPU count for the first one.
+                let of = cpu.or(header.cpus.first().copied()).unwrap_or_default();
+                let lost = lost.entry(of).or_default();
                 *lost = lost.saturating_add(events.unwrap_or(1));
             }
-            writer.push(&event).map_err(failed)?;
+            // Records without a moment have no place in the trace.
+            if cpu.is_some() && event.at > Moment::default() {
+                writer.push(&event).map_err(failed)?;
+            }
         }
         let total = |&cpu: &u32| CpuTotals { cpu, events: 0, lost: lost.get(&cpu).copied().unwrap_or(0) };
         let trailer = Trailer {
@@ -186,7 +192,7 @@ impl Import {
         Ok(self.layouts.get(&format.id()).and_then(Option::as_ref))
     }
 
-    /// Returns the current event, if it is one of ours.
+    /// Returns the current event, if it is one of ours. The moment is zero if it has none.
     fn event(&mut self, reader: &PerfDataFileReader) -> Option<Event> {
         let event = reader.current_event();
         if event.header.ty != PerfEventHeaderType::Sample {
@@ -195,9 +201,7 @@ impl Import {
                 Some((id, name)) => Action::Named { thread: Tid(id), name: name.into() },
                 None => Action::Lost { events: Some(lost(reader, &event)?) },
             };
-            let is_timed = at > 0 && self.cpus.contains(&cpu);
-            let event = Event { at: Moment::from_ns(at), cpu: CpuId::new(cpu), thread: Tid(0), action };
-            return is_timed.then_some(event);
+            return Some(Event { at: Moment::from_ns(at), cpu: CpuId::new(cpu), thread: Tid(0), action });
         }
         let info = reader.get_sample_event_info(&event).ok()?;
         let layout = self.layouts.get(&info.format()?.id())?.as_ref()?;
@@ -279,4 +283,78 @@ fn lost(reader: &PerfDataFileReader, event: &PerfEventBytes<'_>) -> Option<u64> 
         _ => return None,
     };
     Some(reader.byte_reader().read_u64(event.data.get(at)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tracepoint_decode::{
+        PerfEventAttr, PerfEventAttrSampleType as Sample, PerfEventAttrSize, PerfEventAttrType,
+        PerfEventFormat,
+    };
+    use tracepoint_perf::PerfDataFileWriter;
+
+    use super::*;
+    use crate::file::TraceReader;
+
+    const FORMAT: &str = "\
+name: mm_page_alloc
+ID: 1
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:unsigned long pfn;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:unsigned int order;\toffset:16;\tsize:4;\tsigned:0;
+\tfield:int migratetype;\toffset:20;\tsize:4;\tsigned:1;
+\tfield:unsigned long gfp_flags;\toffset:24;\tsize:8;\tsigned:0;
+
+print fmt: \"pfn=0x%lx\", REC->pfn
+";
+
+    /// Returns a record of perf: its type and size, and its words.
+    fn record(kind: PerfEventHeaderType, words: &[u64]) -> Vec<u8> {
+        let size = 8 + 8 * words.len() as u64;
+        let header = u64::from(kind.0) | size << 48;
+        [&[header], words].concat().iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// Programs other than perf write records of losses without a moment and a CPU.
+    #[test]
+    fn losses_without_a_moment_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["perf.data", "p.trace"].map(|name| folder.path().join(name));
+        let mut writer = PerfDataFileWriter::new();
+        writer.create_file(from.to_str().unwrap()).unwrap();
+        let (id, thread, at, cpu, page) = (5, 7, 1000, 3, 42);
+        // The kernel's record begins in the second half of the word with its length.
+        let raw = [36 | 1 << 32, thread, page, 0, 0];
+        let sample = [&[id, thread, at, cpu], &raw[..]].concat();
+        let lost = [(PerfEventHeaderType::Lost, vec![id, 5]), (PerfEventHeaderType::LostSamples, vec![2])];
+        writer.write_event_data(&record(PerfEventHeaderType::Sample, &sample)).unwrap();
+        for (kind, words) in &lost {
+            writer.write_event_data(&record(*kind, words)).unwrap();
+        }
+        let attr = PerfEventAttr {
+            attr_type: PerfEventAttrType::Tracepoint,
+            size: PerfEventAttrSize(size_of::<PerfEventAttr>() as u32),
+            config: 1,
+            sample_type: Sample(
+                Sample::Identifier.0 | Sample::Tid.0 | Sample::Time.0 | Sample::Cpu.0 | Sample::Raw.0,
+            ),
+            ..PerfEventAttr::default()
+        };
+        let format = PerfEventFormat::parse(true, "kmem", FORMAT).unwrap();
+        assert!(writer.add_tracepoint_event_desc(&[id], &attr, "kmem:mm_page_alloc", &Arc::new(format)));
+        writer.set_tracing_data_required(8, 4096);
+        writer.finalize_and_close().unwrap();
+
+        let (trailer, _) = import(&from, &to, Replace::Own).unwrap();
+        let cpus: Vec<_> = trailer.cpus.iter().map(|cpu| (cpu.cpu, cpu.events, cpu.lost)).collect();
+        assert_eq!(cpus, [(3, 1, 7)]);
+        assert_eq!(TraceReader::open(&to).unwrap().count(), 1);
+    }
 }
