@@ -424,6 +424,15 @@ fn kernels_older_than_the_rules_are_refused() {
 }
 
 #[test]
+fn what_is_no_directory_is_named_as_such() {
+    let root = tree(&files());
+    for (name, why) in [("missing", "No such file or directory"), ("dmesg", "Not a directory")] {
+        let error = capture(&root.path().join(name)).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(why), "{error}");
+    }
+}
+
+#[test]
 fn zones_of_32_bit_kernels_are_refused() {
     let high =
         |frames| format!("Node 0, zone  HighMem\n        spanned  {frames}\n        present  {frames}\n");

@@ -46,10 +46,11 @@ pub struct Capture {
 /// - [`MachineError::NoTree`] if neither directory exists
 /// - [`MachineError::NoMemory`] if no file states the memory
 /// - [`MachineError::Malformed`] for an invalid CPU mask and for more CPUs than a machine can have
-/// - [`MachineError::Read`] for a file that is not a regular file, is too large, makes all files together too large, or
-///   is a link that leads out of the tree
+/// - [`MachineError::Read`] for a `root` that is not a readable directory, and for a file that is not a regular file, is too large,
+///   makes all files together too large, or is a link that leads out of the tree
 /// - the errors of [`MachineModel::read`]
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
+    root.read_dir().map_err(|source| MachineError::Read { path: root.to_owned(), source })?;
     let tree = Tree::new(root);
     tree.or_unreadable(capture_tree(&tree, Log::in_tree))
 }
