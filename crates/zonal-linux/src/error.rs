@@ -235,9 +235,6 @@ pub enum SharedError {
     /// This process takes part in as many shared pools as it can. Joining one twice counts twice.
     #[error("this process takes part in {0} shared pools, as many as a process can; drop one first")]
     Memberships(usize),
-    /// Another process has drawn the same random number for its locks.
-    #[error("another process of the pool has drawn the same random number; start this process again")]
-    SameNumber,
     /// The text cannot be the name of a process or a root.
     #[error("the name is not valid: it must have 1 to 32 bytes, and no control characters")]
     Name,

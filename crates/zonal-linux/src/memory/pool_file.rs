@@ -25,7 +25,7 @@ use crate::shared_name::NameCells;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"zonalshr");
 /// Version of the file's layout, metadata included. It changes with every change of either.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Offset of the description.
 const TEXT_AT: usize = 20 << 10;
 /// The most bytes that a description can have.
@@ -53,12 +53,10 @@ pub(crate) struct MemberCells {
     stage: AtomicU32,
     /// Id of the process in its own namespace, for people.
     pub(crate) pid: AtomicU32,
-    /// The number with which the process holds locks.
-    pub(crate) lock_name: AtomicU32,
     /// 1 if the process has a name, and its blocks outlive it.
     pub(crate) is_named: AtomicU32,
     pub(crate) name: NameCells,
-    /// Number of processes that have had these cells.
+    /// Number of processes that have had these cells. Locks name their holder with it.
     pub(crate) epoch: AtomicU64,
     /// Number of times that another process asked this one to drain its pagesets; a futex.
     pub(crate) asked: AtomicU32,
@@ -299,12 +297,6 @@ impl PoolFile {
     /// Opens the file once more: locks of the result are released when this process ends, whatever other descriptors do.
     pub(crate) fn reopened(&self) -> Result<OwnedFd, SharedError> {
         reopen(self.file.as_fd()).map(OwnedFd::from)
-    }
-
-    /// Whether both are the same file.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let identity = |of: &Self| of.file.metadata().map(|status| (status.dev(), status.ino())).ok();
-        identity(self).is_some_and(|file| Some(file) == identity(other))
     }
 
     /// Returns the descriptor, with which other processes can join.

@@ -6,6 +6,7 @@
 //! `pool/joining.rs` joins, `pool/entered.rs` lists the pools of this process. Source: Linux `fcntl(2)`, open file
 //! description locks.
 
+use std::cmp;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,7 +24,7 @@ use crate::pool::lives;
 use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
 use crate::shared_name::SharedName;
-use crate::threads::lock::nap;
+use crate::threads::lock::{compare_parts, holder_name, nap, process_of};
 
 /// What a process is doing; the values of [`MemberCells::stage`].
 mod stage {
@@ -45,8 +46,6 @@ const TABLE_AT: i64 = LIFE_AT - 1;
 const TRIM_AT: i64 = LIFE_AT - 2;
 /// How long a process waits for the table before it gives up.
 const TABLE_WAIT: Duration = Duration::from_secs(10);
-/// How long a process waits for threads of its own that join or leave at the same time.
-const LISTED_WAIT: Duration = Duration::from_millis(100);
 /// How long a request waits for other processes to drain their pagesets.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 /// How long a process sleeps between two checks whether another has died.
@@ -106,14 +105,11 @@ impl Drop for Alone {
 
 impl Membership {
     /// Takes part in the pool of a file, for at most `processes` processes, as the successor of a process with this name if
-    /// there is one. This process holds locks as `lock_name`; `is_own` says whether it is a process of the file already. The caller
-    /// then makes or joins the allocator while it holds the table, and calls [`Membership::begin`].
+    /// there is one. The caller then makes or joins the allocator while it holds the table, and calls [`Membership::begin`].
     pub(super) fn enter(
         file: PoolFile,
         processes: u8,
         name: Option<SharedName>,
-        lock_name: u32,
-        is_own: fn(&PoolFile, usize) -> bool,
     ) -> Result<Self, SharedError> {
         let life = ManuallyDrop::new(lives::opened(|| file.reopened())?);
         let mut this = Self {
@@ -126,34 +122,25 @@ impl Membership {
             origin: Origin::here(),
         };
         let table = this.table()?;
-        let places = 0..usize::from(processes);
         let own = match name.and_then(|name| this.named(name)) {
             Some(at) if this.is_alive(at) => return Err(this.in_use(at)),
             Some(at) => at,
             None => {
                 // A process that is about to leave has freed its cells, but may still be alive.
-                let mut dead = places.clone().filter(|&at| this.name(at).is_none() && !this.is_alive(at));
+                let places = 0..usize::from(processes);
+                let mut dead = places.filter(|&at| this.name(at).is_none() && !this.is_alive(at));
                 let free = dead.clone().find(|&at| this.cells(at).stage() == stage::FREE);
                 free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?
             }
         };
-        let has_it = |at| this.has_name(at, lock_name) && this.is_alive(at) && !is_own(&this.file, at);
-        // A thread of this process that has just joined is about to list its part, or to leave.
-        let until = Instant::now() + LISTED_WAIT;
-        while places.clone().any(has_it) {
-            if Instant::now() > until {
-                return Err(SharedError::SameNumber);
-            }
-            nap();
-        }
         if this.name(own).is_none() {
             roots::forget(&this.file, own as u8 + 1);
         }
         this.lock_life(own)?;
         let cells = this.cells(own);
         cells.pid.store(std::process::id(), Ordering::Relaxed); // relaxed, as below: `set_stage` publishes them
-        cells.lock_name.store(lock_name, Ordering::Relaxed);
-        cells.epoch.fetch_add(1, Ordering::Relaxed);
+        // Release: publishes that this process lives; pairs with `Membership::lock_name_at`.
+        cells.epoch.fetch_add(1, Ordering::Release);
         cells.set_stage(stage::TAKEN);
         drop(table);
         (this.at, this.has_entered) = (own, true);
@@ -442,19 +429,35 @@ impl Membership {
         }
     }
 
-    /// Whether this is the membership of the process at `at` in this file.
-    pub(super) fn is_at(&self, file: &PoolFile, at: usize) -> bool {
-        at == self.at && self.file.is_same(file)
+    /// Returns the address at which the memory begins that has the pool's locks.
+    pub(super) fn start(&self) -> usize {
+        self.file.meta().base().addr().get()
     }
 
-    /// Whether a living process holds locks with this name.
-    pub(super) fn has_living(&self, lock_name: u32) -> bool {
-        (0..usize::from(self.processes)).any(|at| self.has_name(at, lock_name) && self.is_alive(at))
+    /// Whether the lock at this address is one of the pool.
+    pub(super) fn has_lock(&self, address: usize) -> bool {
+        address.checked_sub(self.start()).is_some_and(|offset| offset < self.file.meta().bytes())
     }
 
-    /// Whether the process at `at` holds locks with this name.
-    fn has_name(&self, at: usize, lock_name: u32) -> bool {
-        self.cells(at).lock_name.load(Ordering::Relaxed) == lock_name // relaxed: stored before its first lock
+    /// Returns the name with which this process holds locks during this membership.
+    pub(super) fn lock_name(&self) -> u32 {
+        self.lock_name_at(self.at)
+    }
+
+    fn lock_name_at(&self, at: usize) -> u32 {
+        // Acquire: takes that the process has lived, before a question whether it still does; pairs with `Membership::enter`.
+        holder_name(at as u8 + 1, self.cells(at).epoch.load(Ordering::Acquire))
+    }
+
+    /// Whether the membership in which a process held locks with this name has ended. No later one has the name.
+    pub(super) fn has_ended(&self, lock_name: u32) -> bool {
+        let Some(at) = usize::from(process_of(lock_name)).checked_sub(1) else { return false };
+        // The epoch may be out of date, so an earlier one proves nothing.
+        match compare_parts(self.lock_name_at(at), lock_name) {
+            cmp::Ordering::Less => false,
+            cmp::Ordering::Equal => !self.is_alive(at),
+            cmp::Ordering::Greater => true,
+        }
     }
 
     fn cells(&self, at: usize) -> &MemberCells {

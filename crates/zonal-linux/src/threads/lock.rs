@@ -6,11 +6,12 @@
 
 use std::ffi::c_long;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use zonal::platform::RawLock;
 
 use super::reentrancy;
+use crate::memory::pool_file::MEMBERS_MAX;
 
 /// Checks of a held lock that spin. They take longer than a zone is usually locked, but less than a time slice.
 const LOOKS_SPINNING: u32 = 100;
@@ -24,7 +25,8 @@ const LOOKS_A_DEATH: u32 = 40;
 /// A lock for short sections whose holder may be preempted at any time. Only pools use it. While a thread holds any
 /// such lock, its requests do not wait, as if they came from a signal handler.
 ///
-/// Invariant: 1 while held, else 0. Zeroed memory is an unlocked lock, as the core requires of a platform.
+/// Invariant: while held, the holder's name, with [`TORN`] while torn; else 0. Zeroed memory is an unlocked lock, as the
+/// core requires of a platform.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SleepingLock(AtomicU32);
@@ -68,45 +70,112 @@ impl RawLock for SleepingLock {
     }
 }
 
-/// Bit of a lock whose holder died, until what it guards is repaired. The other bits are the holder's process.
+/// Bit of a lock whose holder died, until what it guards is repaired. The other bits are the holder's name.
 const TORN: u32 = 1 << 31;
-/// The holder's name in a process that shares no pool. All other names are larger, and below [`TORN`].
-const UNNAMED: u32 = 1;
+/// Bits of a name that are a process's number in its pool.
+const PROCESS_BITS: u32 = u8::BITS;
+/// The holder's name of a lock that processes do not share: that of no process.
+const UNNAMED: u32 = holder_name(0, 1);
 
-/// The name with which this process holds locks.
-static NAME: AtomicU32 = AtomicU32::new(UNNAMED);
-/// Whether the process with this name, which holds a lock that this process waits for, has died.
-static HAS_DIED: OnceLock<fn(u32) -> bool> = OnceLock::new();
-
-/// Returns the name with which this process holds locks from now on, made from a random number at the first call. Waits for a
-/// lock then call `has_died` now and then with the name of the lock's holder.
-pub(crate) fn name_holders(random: u32, has_died: fn(u32) -> bool) -> u32 {
-    HAS_DIED.get_or_init(|| has_died);
-    let name = (random & !TORN).max(UNNAMED + 1);
-    // Relaxed: a lock taken before has the other name, for which no thread waits long.
-    NAME.compare_exchange(UNNAMED, name, Ordering::Relaxed, Ordering::Relaxed)
-        .map_or_else(|found| found, |_| name)
+/// A part of this process in a shared pool, in whose memory locks are held with its name.
+struct Part {
+    /// Address at which the memory begins; 0 if there is no part, [`Part::COMES`] while one is entered.
+    start: AtomicUsize,
+    name: AtomicU32,
 }
 
-/// Takes this process's name away, in a child made by `fork`.
-pub(crate) fn forget_name() {
-    NAME.store(UNNAMED, Ordering::Relaxed); // relaxed: the child has one thread
+/// The parts that this process has. Threads that lock read them, also in signal handlers.
+static PARTS: [Part; MEMBERS_MAX] =
+    [const { Part { start: AtomicUsize::new(0), name: AtomicU32::new(UNNAMED) } }; MEMBERS_MAX];
+/// Number of entries that have been used.
+static PARTS_USED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the part with this name, which holds the lock at this address, has ended. If so, no later part has the name.
+static HAS_ENDED: OnceLock<fn(usize, u32) -> bool> = OnceLock::new();
+
+impl Part {
+    /// No lock has a higher address.
+    const COMES: usize = usize::MAX;
+}
+
+/// Returns the name with which a process holds a pool's locks during one of its parts in the pool, which `epoch` counts.
+pub(crate) const fn holder_name(process: u8, epoch: u64) -> u32 {
+    ((epoch as u32) << PROCESS_BITS | process as u32) & !TORN
+}
+
+/// Returns the process that holds locks with this name; 0 for none.
+pub(crate) const fn process_of(name: u32) -> u8 {
+    name as u8
+}
+
+/// Returns whether `name` is that of a later (greater), the same (equal) or an earlier part than `other`, of the same process.
+/// Epochs wrap, but a recovery takes all locks of a part that has ended long before that.
+pub(crate) fn compare_parts(name: u32, other: u32) -> std::cmp::Ordering {
+    // Without the bit of `TORN`, so that the sign is that of the difference.
+    (name.wrapping_sub(other) << 1).cast_signed().cmp(&0)
+}
+
+/// Lets this process hold the locks in a pool's memory, which begins at `start`, with a name; returns whether there was room. Waits
+/// for these locks then call `has_ended` now and then with the lock's address and its holder's name.
+pub(crate) fn name_holders(start: usize, name: u32, has_ended: fn(usize, u32) -> bool) -> bool {
+    HAS_ENDED.get_or_init(|| has_ended);
+    // Relaxed, as below: threads lock there only after this call, and others do not lock there.
+    let is_put = |part: &Part| {
+        part.start.compare_exchange(0, Part::COMES, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    let Some(at) = PARTS.iter().position(is_put) else { return false };
+    PARTS[at].name.store(name, Ordering::Relaxed);
+    PARTS[at].start.store(start, Ordering::Relaxed);
+    PARTS_USED.fetch_max(at + 1, Ordering::Relaxed);
+    true
+}
+
+/// Takes the name away with which locks in the memory at `start` were held, which no thread of this process locks any more.
+pub(crate) fn forget_name(start: usize) {
+    for part in &PARTS {
+        _ = part.start.compare_exchange(start, 0, Ordering::Relaxed, Ordering::Relaxed); // relaxed: as in `name_holders`
+    }
+}
+
+/// Takes all names away, in a child made by `fork`.
+pub(crate) fn forget_names() {
+    PARTS.iter().for_each(|part| part.start.store(0, Ordering::Relaxed)); // relaxed: the child has one thread
 }
 
 impl SleepingLock {
+    /// Returns the name with which this process holds this lock.
     #[inline]
-    fn take(&self) -> bool {
-        let name = NAME.load(Ordering::Relaxed); // relaxed: it does not change while the process shares a pool
-        // Acquire: takes the last holder's writes; pairs with `SleepingLock::unlock`.
-        self.0.compare_exchange(0, name, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    fn own_name(&self) -> u32 {
+        let (mut start, mut name) = (0, UNNAMED);
+        // Memory of pools does not overlap: if the lock is in a shared one, it is the one that begins last before the lock. If
+        // it is in none, its name does not matter.
+        // Relaxed: a part does not change while the process locks in its pool.
+        for part in PARTS.iter().take(PARTS_USED.load(Ordering::Relaxed)) {
+            let begins = part.start.load(Ordering::Relaxed);
+            if begins > start && begins <= self.address() {
+                (start, name) = (begins, part.name.load(Ordering::Relaxed));
+            }
+        }
+        name
     }
 
-    /// Takes the lock from a process that died while it held it. The lock is then torn.
-    fn take_from_the_dead(&self) -> bool {
-        let Some(has_died) = HAS_DIED.get() else { return false };
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        // Acquire: takes the last holder's writes; pairs with `SleepingLock::unlock`.
+        self.0.compare_exchange(0, self.own_name(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock from a process that died while it held it, as `has_ended` says. The lock is then torn.
+    ///
+    /// Between the answer and the exchange, the holder may unlock, leave the pool and join it again. It then has another name,
+    /// so the exchange takes the lock only from a part that has ended.
+    pub(crate) fn take_from_the_dead(&self, has_ended: impl FnOnce(usize, u32) -> bool) -> bool {
         let found = self.0.load(Ordering::Relaxed); // relaxed: the exchange compares it
-        let (holder, own) = (found & !TORN, NAME.load(Ordering::Relaxed));
-        if holder <= UNNAMED || holder == own || !has_died(holder) {
+        let (holder, own) = (found & !TORN, self.own_name());
+        if process_of(holder) == process_of(UNNAMED) || holder == own || !has_ended(self.address(), holder) {
             return false;
         }
         let torn = own | TORN;
@@ -116,6 +185,7 @@ impl SleepingLock {
 
     #[cold]
     fn wait(&self) {
+        let has_ended = |lock, name| HAS_ENDED.get().is_some_and(|has_ended| has_ended(lock, name));
         let mut looks = 0_u32;
         loop {
             // Relaxed: only a check; the exchange in `take` acquires.
@@ -125,7 +195,7 @@ impl SleepingLock {
             match looks {
                 0..LOOKS_SPINNING => std::hint::spin_loop(),
                 LOOKS_SPINNING..LOOKS_YIELDING => std::thread::yield_now(),
-                _ if looks.is_multiple_of(LOOKS_A_DEATH) && self.take_from_the_dead() => return,
+                _ if looks.is_multiple_of(LOOKS_A_DEATH) && self.take_from_the_dead(has_ended) => return,
                 _ => nap(),
             }
             looks = looks.checked_add(1).unwrap_or(LOOKS_YIELDING); // never stops to look for deaths

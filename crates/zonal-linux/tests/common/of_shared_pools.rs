@@ -106,7 +106,7 @@ pub(crate) fn a_child_has_no_part_in_the_pool_of_its_parent() {
     assert_eq!(pool.allocated_here(), Some(PageCount::new(1)));
 }
 
-/// Children of one process take part at the same time, whatever random numbers it has drawn before.
+/// Children of one process take part at the same time.
 pub(crate) fn children_of_one_parent_take_part_at_once() {
     const CHILDREN: usize = 3;
     let pool = Pool::builder().size(64 << 20).shared_by_descriptor().processes(8).build().unwrap();
