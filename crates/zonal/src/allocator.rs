@@ -4,6 +4,8 @@
 //! lays out the buffers. `admin/rebuild_zonelists.rs` and `admin/settings.rs` compute zonelists and limits.
 //! `alloc/mod.rs` allocates and frees blocks.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::config::{Config, Faults, Hardening, InvalidFree, ZeroOn};
 use crate::error::ConfigError;
 use crate::layout::{BufferRequest, Layout};
@@ -12,9 +14,9 @@ use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
 use crate::pageset::state::MachineState;
-use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlots;
+use crate::platform::{Atomic, Platform};
 use crate::request::policy::PolicyNodes;
 use crate::rules::stat_threshold::TotalsRule;
 use crate::settings::Setting;
@@ -166,6 +168,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// pageset locked, which nothing would unlock.
     fn begin_process(&self) {
         self.recover(self.state.process);
+        self.state.nodes.iter().for_each(|node| node.own.is_low.store(0, Relaxed)); // relaxed: nothing reports yet
         let held = self.state.lock_changes();
         self.state.local_cpus().for_each(|cpu| self.state.mark_cpu_online(cpu.id));
         self.state.apply_settings(&held);

@@ -17,7 +17,7 @@ impl Pool {
     /// background reclaim. It receives the node's state at the time of the call, and at most one event of each kind per
     /// second and node. Several events of a kind before a call count as one. The callback may use the pool, except
     /// [`Pool::verify`] and [`Pool::stat_refresh`]; while it runs, the node has no background reclaim. Panics of
-    /// callbacks are caught.
+    /// callbacks are caught. In a shared pool, each process receives events of what its own calls detect.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolRequest, PressureKind};
@@ -53,5 +53,40 @@ impl Pool {
     #[must_use]
     pub fn stall_shares(&self, node: NodeId) -> Option<StallShares> {
         self.core.allocator().stall_shares(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use zonal::platform::pressure::PressureKind;
+
+    use super::*;
+    use crate::pool::request::PoolRequest;
+
+    /// A process whose tick comes first must not take the event away that another waits for.
+    #[test]
+    fn a_process_that_is_below_low_is_above_high_again() {
+        let pool = Pool::builder().size(16 << 20).shared_by_descriptor().build().unwrap();
+        let other = Pool::join_file(pool.shared_file().unwrap()).unwrap();
+        let (sender, events) = channel();
+        let (other_sender, other_events) = channel();
+        let _registrations = [
+            pool.on_pressure(move |event| sender.send(event.kind).unwrap()),
+            other.on_pressure(move |event| other_sender.send(event.kind).unwrap()),
+        ];
+        let blocks: Vec<_> = std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+        drop(blocks);
+        pool.core.allocator().drain_pagesets();
+        other.core.allocator().tick();
+        let mut levels = Vec::new();
+        while levels.last() != Some(&PressureKind::AboveHigh) {
+            let kind = events.recv_timeout(Duration::from_secs(20)).unwrap();
+            levels.extend(Some(kind).filter(|&kind| kind != PressureKind::Failing));
+        }
+        assert_eq!(levels, [PressureKind::BelowLow, PressureKind::AboveHigh]);
+        assert_eq!(other_events.try_iter().count(), 0);
     }
 }

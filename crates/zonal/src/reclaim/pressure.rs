@@ -1,7 +1,8 @@
 //! Memory pressure: reports to the embedder when a node is short of frames, when callers stall, and when requests fail.
 //!
-//! Only slow paths and the tick detect pressure, and they hold no lock when they report it. Related files:
-//! `platform/pressure.rs` defines the events, `zone/stalls.rs` measures stalls.
+//! Only slow paths and the tick detect pressure, and they hold no lock when they report it. Each process that shares
+//! the allocator reports what its own calls detect. Related files: `platform/pressure.rs` defines the events, `zone/stalls.rs`
+//! measures stalls.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -65,10 +66,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let is_low =
                 |zone: &Zone<'m, P>| zone.managed() != PageCount::ZERO && zone.free() < zone.watermarks().low;
             // Relaxed: only the exchange decides which caller reports.
-            if node.cells.is_low.load(Relaxed) == 0
+            if node.own.is_low.load(Relaxed) == 0
                 && self.node_zones(place).iter().any(is_low)
                 && self.may_report(place, PressureKind::BelowLow)
-                && node.cells.is_low.swap(1, Relaxed) == 0
+                && node.own.is_low.swap(1, Relaxed) == 0
             {
                 self.report(place, PressureKind::BelowLow);
             }
@@ -78,7 +79,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Reports a node if all its zones are above `high` after one was below `low`. If the last such report is less than a
     /// second old, a later tick reports it.
     pub(super) fn report_if_recovered(&self, place: usize) {
-        let is_low = &self.nodes[place].cells.is_low;
+        let is_low = &self.nodes[place].own.is_low;
         let is_high =
             |zone: &Zone<'m, P>| zone.managed() == PageCount::ZERO || zone.free() > zone.watermarks().high;
         // Relaxed: as in `report_low`.
@@ -102,7 +103,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn may_report(&self, place: usize, kind: PressureKind) -> bool {
         let now = self.platform.now().ns_since(Moment::from_ns(0));
         // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides which caller reports.
-        let cell = &self.nodes[place].cells.reported_at[kind as usize];
+        let cell = &self.nodes[place].own.reported_at[kind as usize];
         let last = cell.load(Relaxed);
         // A clock that was set back ends the interval.
         let is_over = last == 0 || now < last - 1 || now - (last - 1) >= INTERVAL_NS;

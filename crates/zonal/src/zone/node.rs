@@ -21,10 +21,6 @@ all_zero! {
     pub(crate) struct NodeCells<P> {
         pub(crate) rules: (line {NodeRules<P>}),
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
-        /// 1 from the report that the node is below `low` until the report that it is above `high`.
-        pub(crate) is_low: u64,
-        /// For each pressure kind, time of the last event + 1 (`reclaim/pressure.rs`); 0 if there was none.
-        pub(crate) reported_at: [u64; 4],
         pub(crate) stalls: (line {StallCells<P>}),
     }
 }
@@ -46,6 +42,10 @@ all_zero! {
         fruitless: u64,
         /// Time of the last such run.
         fruitless_at: u64,
+        /// 1 from the report that the node is below `low` until the report that it is above `high`.
+        pub(crate) is_low: u64,
+        /// For each pressure kind, time of the last event + 1 (`reclaim/pressure.rs`); 0 if there was none.
+        pub(crate) reported_at: [u64; 4],
     }
 }
 
