@@ -199,7 +199,7 @@ impl Platform for LinuxPlatform {
 }
 
 impl LinuxPlatform {
-    /// Creates a platform over `memory`. Its clock is 0 until [`LinuxPlatform::push_clock`] is called.
+    /// Creates a platform over `memory`, whose clock is set: a process that joins a pool may record times there at once.
     pub(super) fn new(
         key: PoolKey,
         cpus: CpuMap,
@@ -216,7 +216,7 @@ impl LinuxPlatform {
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
         nodes.dedup();
         let recent = RecentRequests::new(memory.zones().iter().map(|zone| (zone.node, zone.kind)));
-        Self {
+        let this = Self {
             now: AtomicU64::new(0),
             sequences,
             cpus,
@@ -232,7 +232,9 @@ impl LinuxPlatform {
             members,
             first_cpu,
             cpus_of_each,
-        }
+        };
+        this.push_clock();
+        this
     }
 
     /// Sets the clock to the current time.

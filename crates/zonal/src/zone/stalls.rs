@@ -18,13 +18,12 @@ all_zero! {
     /// The stalls of a node's callers.
     ///
     /// Invariants while the lock is free: `stalled` callers are stalled now, and the time in which any was stalled is in
-    /// the buckets up to `since`, unless `stalled` is 0. Bucket `s % 301` is of second `s`, for the 301 seconds up to
-    /// `second`; it has at most a second.
+    /// the buckets up to `since`, which only grows. Bucket `s % 301` is of second `s`, for the 301 seconds up to that of
+    /// `since`; it has at most a second.
     pub(crate) struct StallCells<P> {
         lock: lock,
         stalled: u64,
         since: u64,
-        second: u64,
         buckets: [u32; BUCKETS as usize],
     }
 }
@@ -59,7 +58,7 @@ impl<P: Platform> StallCells<P> {
         let _held = Held::wait(&self.lock);
         self.settle(now.ns_since(Moment::from_ns(0)));
         // The clock may have been set back; the newest bucket then stays that of the latest time.
-        let last = self.second.load(Relaxed);
+        let last = self.since.load(Relaxed) / SECOND_NS;
         let begun = now.ns_since(Moment::from_ns(0)).saturating_sub(last * SECOND_NS).min(SECOND_NS);
         let share = |seconds: u64| {
             let first = last.saturating_sub(seconds);
@@ -73,20 +72,19 @@ impl<P: Platform> StallCells<P> {
         &self.buckets[(second % BUCKETS) as usize]
     }
 
-    /// Adds the time since the last call to the buckets if a caller is stalled, and empties the buckets of new seconds.
+    /// Adds the time since the last call to the buckets if a caller is stalled, and empties the buckets of new seconds. Adds
+    /// nothing twice if the clock of another process is ahead.
     fn settle(&self, now: u64) {
-        let (last, second) = (self.second.load(Relaxed), now / SECOND_NS);
-        let since = self.since.swap(now, Relaxed);
+        let since = self.since.load(Relaxed);
+        let (last, second) = (since / SECOND_NS, now / SECOND_NS);
+        self.since.store(now.max(since), Relaxed);
         if second > last {
             let from = (last + 1).max(second.saturating_sub(BUCKETS - 1));
             (from..=second).for_each(|second| self.bucket(second).store(0, Relaxed));
-            self.second.store(second, Relaxed);
         }
-        if self.stalled.load(Relaxed) == 0 || since >= now {
-            return;
-        }
+        let is_stalled = self.stalled.load(Relaxed) != 0;
         let mut at = since.max(second.saturating_sub(BUCKETS - 1) * SECOND_NS);
-        while at < now {
+        while is_stalled && at < now {
             let until = (at / SECOND_NS + 1).saturating_mul(SECOND_NS).min(now);
             let bucket = self.bucket(at / SECOND_NS);
             let sum = u64::from(bucket.load(Relaxed)) + (until - at);

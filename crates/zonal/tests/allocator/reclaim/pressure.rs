@@ -150,6 +150,33 @@ fn the_time_of_stalls_is_measured() {
     world.free(blocks);
 }
 
+/// As when a process looks whose clock is behind: the time that a stall had before must not count again, nor that before it.
+#[test]
+fn no_time_counts_as_stalled_because_a_clock_is_behind() {
+    let world = world();
+    let a = &world.allocator;
+    let blocks = fill(world);
+    let controls = Arc::clone(&world.controls);
+    world.controls.set_reclaimer(Scripted::by_request(
+        |_| 1,
+        move |_| {
+            for behind_ms in [0, 300_000, 399_999] {
+                controls.set_ms(behind_ms);
+                _ = a.stall_shares(node(0));
+                controls.set_ms(400_000);
+                _ = a.stall_shares(node(0));
+            }
+            controls.set_ms(403_000);
+            0
+        },
+    ));
+    world.controls.set_ms(400_000);
+    assert!(a.alloc(&Request::page().no_retry()).is_err());
+    let shares = a.stall_shares(node(0)).unwrap();
+    assert_eq!((shares.last_10s, shares.last_60s, shares.last_300s), (3000, 500, 100));
+    world.free(blocks);
+}
+
 #[test]
 fn a_callback_may_allocate_and_free() {
     let world = world();
