@@ -460,7 +460,7 @@ fn refused_locks_of_files_are_named() {
         Refusal { call: libc::SYS_fcntl, when: Some((1, SeccompCmpOp::Eq, set)), error: libc::ENOLCK };
     let error = locks.during(|| Pool::join_file(pool.shared_file().unwrap()).unwrap_err());
     let source = match &error {
-        PoolError::Shared(SharedError::Unusable { source }) => source.raw_os_error(),
+        PoolError::Shared { source: SharedError::Unusable { source }, .. } => source.raw_os_error(),
         _ => None,
     };
     assert_eq!(source, Some(libc::ENOLCK), "{error}");

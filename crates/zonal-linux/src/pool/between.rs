@@ -7,6 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+/// Offset of the byte that the first process of a pool has locked while it lives. No file has data there or around it.
+pub(super) const LIFE_AT: i64 = 1 << 40;
+/// Offset of the byte that is locked while the table of processes changes.
+pub(super) const TABLE_AT: i64 = LIFE_AT - 1;
+/// Offset of the byte that is locked while a process trims the pool.
+pub(super) const TRIM_AT: i64 = LIFE_AT - 2;
+
 fn byte(at: i64, kind: libc::c_int) -> libc::flock {
     // SAFETY: zeros are a valid value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };

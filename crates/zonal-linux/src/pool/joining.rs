@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use zonal::rules::stat_threshold::ThresholdRule;
 use zonal::units::{PageCount, Pfn};
 use zonal::{Config, Layout};
 
@@ -37,8 +38,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Shared`] if the file is not that of a pool which this process can join, or enough processes share it.
     pub fn join(path: impl AsRef<Path>) -> Result<Self, PoolError> {
-        let (file, text) = PoolFile::open(path.as_ref())?;
-        joined(file, &text, None)
+        joined_at(path.as_ref(), None)
     }
 
     /// Joins a pool like [`Pool::join`], under a name with which blocks outlive the process: they stay allocated, with their
@@ -50,9 +50,7 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::join`], and [`SharedError::NameInUse`] while a process of this name lives.
     pub fn join_as(path: impl AsRef<Path>, name: &str) -> Result<Self, PoolError> {
-        let name = SharedName::new(name).ok_or(SharedError::Name)?;
-        let (file, text) = PoolFile::open(path.as_ref())?;
-        joined(file, &text, Some(name))
+        joined_at(path.as_ref(), Some(SharedName::new(name).ok_or(SharedError::Name)?))
     }
 
     /// Joins the pool of a descriptor like [`Pool::join_file`], under a name like [`Pool::join_as`].
@@ -110,7 +108,13 @@ pub(super) fn build(
     let read =
         Description::parse(&description.text()).map(|read| Config { past: config.past, ..read.config });
     if read != Some(config) {
-        return Err(SharedError::Option("this configuration, which other processes could not read").into());
+        let has_form = matches!(config.counters.threshold, ThresholdRule::Form(_));
+        return Err(SharedError::Option(if has_form {
+            "a form as `counters.threshold`, which is code of one process; use `Scaled` or `Fixed`"
+        } else {
+            "this `watermarks.min_free`, which is too large; use less than the pool's size"
+        })
+        .into());
     }
     let mut made = None;
     for &size in options.huge_pages.explicit_sizes() {
@@ -171,7 +175,23 @@ fn make(
     Ok((file, memory))
 }
 
+/// Joins the pool at a path, which errors name.
+fn joined_at(path: &Path, name: Option<SharedName>) -> Result<Pool, PoolError> {
+    let opened = PoolFile::open(path).map_err(PoolError::from);
+    opened.and_then(|(file, text)| joined(file, &text, name)).map_err(|error| error.at(path))
+}
+
 fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, PoolError> {
+    let core = joined_core(file, text, name)?;
+    // If the table is locked, the pool's own thread does it.
+    if let Some(members) = core.members() {
+        _ = members.recover_dead(Membership::free_table, |process| core.allocator().recover(process));
+    }
+    Pool::start(core)
+}
+
+/// Joins a pool without its threads.
+fn joined_core(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Arc<PoolCore>, PoolError> {
     let corrupt = SharedError::Corrupt("its description is damaged");
     let description = Description::parse(text).ok_or(corrupt)?;
     let page = os_page_bytes();
@@ -208,9 +228,7 @@ fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, 
     let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
     drop(table); // before an error drops `core`, which locks it to leave
     begun?;
-    // If the table is locked, the pool's own thread does it.
-    _ = members.recover_dead(Membership::free_table, |process| core.allocator().recover(process));
-    Pool::start(core)
+    Ok(core)
 }
 
 /// Returns the sizes of the allocator's buffers in the file, in their order.
@@ -228,11 +246,21 @@ fn buffer_bytes(topology: &Topology, description: &Description) -> Result<Vec<us
 #[cfg(test)]
 mod tests {
     use zonal::error::FreeError;
-    use zonal::units::Order;
+    use zonal::platform::Platform as _;
+    use zonal::units::{Moment, Order};
 
     use super::*;
     use crate::pool::request::PoolRequest;
     use crate::threads::reentrancy::Inside;
+
+    /// A stall or a setting may record a time before the thread runs that keeps the clock.
+    #[test]
+    fn a_process_that_joins_has_the_time_before_its_threads_run() {
+        let pool = Pool::builder().size(16 << 20).shared_by_descriptor().build().unwrap();
+        let (file, text) = PoolFile::of_descriptor(pool.shared_file().unwrap()).unwrap();
+        let core = joined_core(file, &text, None).unwrap();
+        assert_ne!(core.platform().now(), Moment::from_ns(0));
+    }
 
     /// As a handler that interrupts a call which holds the handover lock, or waits for it.
     #[test]

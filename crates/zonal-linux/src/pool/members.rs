@@ -3,7 +3,7 @@
 //! A process is alive while it holds the lock of its byte in the file. The kernel releases that lock when all threads of the
 //! process have ended, and never earlier; a stopped process holds it. The table of processes changes only under another
 //! lock in the file, which the kernel releases in the same way. Related files: `memory/pool_file.rs` has the cells,
-//! `pool/joining.rs` joins, `pool/entered.rs` lists the pools of this process. Source: Linux `fcntl(2)`, open file
+//! `pool/joining.rs` joins, `pool/table.rs` locks the table, `pool/entered.rs` lists the pools of this process. Source: Linux `fcntl(2)`, open file
 //! description locks.
 
 use std::cmp;
@@ -19,12 +19,13 @@ use zonal::{Buffer, OnDeath};
 use crate::error::SharedError;
 use crate::memory::origin::Origin;
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
-use crate::pool::between::{is_locked, set_lock, try_lock, wait, wake};
+use crate::pool::between::{LIFE_AT, TRIM_AT, is_locked, set_lock, try_lock, wait, wake};
 use crate::pool::lives;
 use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
+use crate::pool::table::Table;
 use crate::shared_name::SharedName;
-use crate::threads::lock::{compare_parts, holder_name, nap, process_of};
+use crate::threads::lock::{compare_parts, holder_name, process_of};
 
 /// What a process is doing; the values of [`MemberCells::stage`].
 mod stage {
@@ -38,14 +39,6 @@ mod stage {
     pub(super) const KEPT: u32 = 3;
 }
 
-/// Offset in the file at which the first process has its byte, where no file has data.
-const LIFE_AT: i64 = 1 << 40;
-/// Offset of the byte that is locked while the table changes.
-const TABLE_AT: i64 = LIFE_AT - 1;
-/// Offset of the byte that is locked while a process trims the pool.
-const TRIM_AT: i64 = LIFE_AT - 2;
-/// How long a process waits for the table before it gives up.
-const TABLE_WAIT: Duration = Duration::from_secs(10);
 /// How long a request waits for other processes to drain their pagesets.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 /// How long a process sleeps between two checks whether another has died.
@@ -77,32 +70,6 @@ pub(super) enum Part {
 /// The right to trim the pool, which one thread of all its processes has until this is dropped.
 pub(super) struct Trimming<'a>(&'a Membership);
 
-/// The table of processes, locked until dropped.
-pub(super) struct Table<'a> {
-    life: BorrowedFd<'a>,
-    _alone: Alone,
-}
-
-/// Whether a thread of this process changes a table; the file's locks are those of the process. A child made by `fork`, which
-/// does not have that thread, begins with `false`.
-static CHANGES: AtomicBool = AtomicBool::new(false);
-
-/// The right to change tables in this process, until dropped.
-struct Alone;
-
-impl Alone {
-    fn try_begin() -> Option<Self> {
-        // Acquire: takes what the last thread has changed; pairs with `Alone::drop`.
-        (!CHANGES.swap(true, Ordering::Acquire)).then(|| Self) // not `then_some`: dropping it ends it
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        CHANGES.store(false, Ordering::Release); // Release: publishes what changed; pairs with `Alone::try_begin`.
-    }
-}
-
 impl Membership {
     /// Takes part in the pool of a file, for at most `processes` processes, as the successor of a process with this name if
     /// there is one. The caller then makes or joins the allocator while it holds the table, and calls [`Membership::begin`].
@@ -130,7 +97,7 @@ impl Membership {
                 let places = 0..usize::from(processes);
                 let mut dead = places.filter(|&at| this.name(at).is_none() && !this.is_alive(at));
                 let free = dead.clone().find(|&at| this.cells(at).stage() == stage::FREE);
-                free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?
+                free.or_else(|| dead.next()).ok_or_else(|| this.full())?
             }
         };
         if this.name(own).is_none() {
@@ -238,6 +205,11 @@ impl Membership {
     /// Returns the index of the process with a name, whether it lives or not.
     fn named(&self, name: SharedName) -> Option<usize> {
         (0..usize::from(self.processes)).find(|&at| self.name(at) == Some(name))
+    }
+
+    fn full(&self) -> SharedError {
+        let ended = (0..usize::from(self.processes)).filter(|&at| !self.is_alive(at));
+        SharedError::Full { processes: self.processes, kept: ended.filter_map(|at| self.name(at)).collect() }
     }
 
     fn in_use(&self, at: usize) -> SharedError {
@@ -481,37 +453,4 @@ impl Drop for Trimming<'_> {
         _ = set_lock(self.0.life.as_fd(), TRIM_AT, libc::F_UNLCK);
         self.0.trims.store(false, Ordering::Release); // Release: publishes the file's lock as released; pairs with `Membership::try_trimming`.
     }
-}
-
-impl<'a> Table<'a> {
-    fn lock(life: BorrowedFd<'a>) -> Result<Self, SharedError> {
-        let until = Instant::now() + TABLE_WAIT;
-        loop {
-            if let Some(table) = Self::try_lock(life)? {
-                return Ok(table);
-            }
-            if Instant::now() > until {
-                return Err(SharedError::Busy);
-            }
-            nap();
-        }
-    }
-
-    /// Returns `None` while another thread of any process has the table.
-    fn try_lock(life: BorrowedFd<'a>) -> Result<Option<Self>, SharedError> {
-        let Some(alone) = Alone::try_begin() else { return Ok(None) };
-        let is_locked = try_lock(life, TABLE_AT).map_err(|source| SharedError::Unusable { source })?;
-        Ok(is_locked.then(|| Self { life, _alone: alone }))
-    }
-}
-
-impl Drop for Table<'_> {
-    fn drop(&mut self) {
-        _ = set_lock(self.life, TABLE_AT, libc::F_UNLCK);
-    }
-}
-
-/// Lets this process change tables again, in a child made by `fork`.
-pub(super) fn forget_changes() {
-    CHANGES.store(false, Ordering::Relaxed); // relaxed: the child has one thread
 }

@@ -57,6 +57,7 @@ mod roots;
 mod shared_frames;
 mod shared_options;
 mod step_words;
+mod table;
 mod workers;
 
 pub use self::core::PoolCore;

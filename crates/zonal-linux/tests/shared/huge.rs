@@ -113,7 +113,7 @@ fn a_pool_in_hugetlbfs_needs_its_reserve() {
     returned(before);
     // What is there is no pool.
     fs::File::create(&place.0).unwrap().set_len(2 << 20).unwrap();
-    assert!(matches!(Pool::join(&place.0), Err(PoolError::Shared(SharedError::Corrupt(_)))));
+    assert!(matches!(Pool::join(&place.0), Err(PoolError::Shared { source: SharedError::Corrupt(_), .. })));
 }
 
 #[test]

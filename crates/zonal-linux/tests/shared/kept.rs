@@ -128,7 +128,8 @@ fn of_several_that_join_under_one_name_one_succeeds() {
         });
         assert_eq!(joined.iter().filter(|joined| joined.is_ok()).count(), 1, "{joined:?}");
         for joined in &joined {
-            let is_refused = matches!(joined, Err(PoolError::Shared(SharedError::NameInUse { .. })));
+            let is_refused =
+                matches!(joined, Err(PoolError::Shared { source: SharedError::NameInUse { .. }, .. }));
             assert!(joined.is_ok() || is_refused, "{joined:?}");
         }
         drop(joined);
@@ -143,7 +144,7 @@ fn names_and_roots_that_cannot_be_are_refused() {
         Pool::builder().size(64 << 20).shared(&place.0).processes(2).process_name("first").build().unwrap();
     let refused = |error: SharedError, text: &str| assert!(error.to_string().contains(text), "{error}");
     let join = |name: &str| match Pool::join_as(&place.0, name) {
-        Err(PoolError::Shared(error)) => error,
+        Err(PoolError::Shared { source, .. }) => source,
         other => panic!("{other:?}"),
     };
     refused(join("first"), "lives");
@@ -154,7 +155,12 @@ fn names_and_roots_that_cannot_be_are_refused() {
     refused(pool.discard("second").unwrap_err(), "keeps nothing");
     drop(Pool::join_as(&place.0, "second").unwrap());
     // What is kept needs a place among the processes.
-    assert!(matches!(Pool::join(&place.0), Err(PoolError::Shared(SharedError::Full(2)))));
+    let full = Pool::join(&place.0).unwrap_err().to_string();
+    assert!(
+        full.contains(&place.0) && full.contains("1 share it") && full.contains("blocks of \"second\""),
+        "{full}"
+    );
+    assert!(full.contains("discard"), "{full}");
     pool.discard("second").unwrap();
     let (first, _) = page(&pool);
     let range = |count| FrameRange { start: first, count: PageCount::new(count) };

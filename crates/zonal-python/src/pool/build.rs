@@ -171,7 +171,7 @@ pub(crate) fn error_of_build(error: &PoolError) -> PyErr {
         | PoolError::TooSmall { .. }
         | PoolError::MaxSize { .. }
         | PoolError::ReservedHugePages
-        | PoolError::Shared(SharedError::Option(_))
+        | PoolError::Shared { source: SharedError::Option(_), .. }
         | PoolError::Config(_) => Kind::InvalidArgument,
         PoolError::TooLarge { .. } | PoolError::Prefault { .. } => Kind::OutOfMemory,
         _ => Kind::Build,

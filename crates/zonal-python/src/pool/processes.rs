@@ -113,7 +113,9 @@ pub(crate) fn join(py: Python<'_>, place: &Bound<'_, PyAny>, name: Option<&str>)
 /// Returns the exception for a pool that cannot be joined. What the system refuses is an `OSError` with its number.
 #[cold]
 fn error_of_join(error: &PoolError) -> PyErr {
-    let PoolError::Shared(SharedError::Open { path, source }) = error else { return error_of_build(error) };
+    let PoolError::Shared { source: SharedError::Open { path, source }, .. } = error else {
+        return error_of_build(error);
+    };
     // A `PathBuf` would become a `pathlib.Path` when the exception is raised, by Python code.
     PyOSError::new_err((source.raw_os_error(), error.to_string(), path.clone().into_os_string()))
 }
