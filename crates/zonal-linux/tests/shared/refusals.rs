@@ -2,6 +2,7 @@
 
 use zonal::rules::stat_threshold::{CounterRules, ThresholdForm, ThresholdRule};
 use zonal_linux::{Config, FrameRange, OwnedBlocks, PageCount, Pool};
+use zonal_testing::skipped;
 
 use crate::other::{Place, page};
 
@@ -78,6 +79,11 @@ fn options_that_a_shared_pool_cannot_have_are_refused() {
         (builder().config(counted(ThresholdRule::Form(&Same))).build(), "`counters.threshold`"),
         (builder().config(too_large).build(), "`watermarks.min_free`"),
         (by_path("/dev/shm/no/such/folder"), "No such file"),
+        // As file systems of disks are, to which the kernel would write the pool.
+        (
+            by_path("/proc/pool"),
+            "neither tmpfs nor hugetlbfs, which are in memory; use a folder in a memory file system",
+        ),
     ];
     for (error, text) in refused {
         let error = error.unwrap_err().to_string();
@@ -91,4 +97,22 @@ fn options_that_a_shared_pool_cannot_have_are_refused() {
     assert!(pool.take_over(range.start, PageCount::new(1)).is_ok());
     // SAFETY: the descriptors are not written to.
     assert_eq!(unsafe { pool.memory_files() }.count(), 0);
+}
+
+/// A pool on a disk, and the copy of one, would be written to it.
+#[test]
+fn no_pool_is_made_or_joined_on_a_disk() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    if rustix::fs::statfs(folder).unwrap().f_type as u64 & 0xffff_ffff == libc::TMPFS_MAGIC as u64 {
+        return skipped!("a shared pool on a disk: {folder} is in memory");
+    }
+    let path = format!("{folder}/pool-{}", std::process::id());
+    let made = Pool::builder().size(64 << 20).shared(&path).build().unwrap_err().to_string();
+    assert!(made.contains(&path) && made.contains("neither tmpfs nor hugetlbfs"), "{made}");
+    let place = Place::new("copied");
+    drop(place.pool());
+    std::fs::copy(&place.0, &path).unwrap();
+    let joined = Pool::join(&path).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(joined.contains(&path) && joined.contains("neither tmpfs nor hugetlbfs"), "{joined}");
 }
