@@ -34,7 +34,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 /// of each block.
 fn fill(path: &str) -> Result<(), Box<dyn Error>> {
     let pool = Pool::builder().size(256 << 20).shared(path).process_name("cache").build()?;
-    let index = pool.alloc_raw(&PoolRequest::new(ORDER))?.first;
+    // Zeroed, so that the index has no entry before the root names it: the process may die after each step.
+    let index = pool.alloc_raw(&PoolRequest::new(ORDER).zeroed())?.first;
     let words = words(&pool, index);
     pool.set_root("index", Some(FrameRange { start: index, count: ORDER.pages() }))?;
     for number in 0..BLOCKS {
