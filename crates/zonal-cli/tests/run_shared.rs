@@ -1,8 +1,11 @@
 //! Checks `zonal run --shared`: processes that share a pool, some of which are killed.
 
-use std::process::{Command, Output};
+use std::fs;
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use zonal_testing::eventually;
 
 fn zonal(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
@@ -57,6 +60,29 @@ fn the_text_names_processes_and_deaths() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// As the kernel does when memory runs out. Such a process leaves no message.
+#[test]
+fn a_process_that_is_killed_from_outside_is_named_with_the_signal() {
+    let arguments = ["run", "pair", "--shared", "--pool", "64MiB", "--seconds", "60", "--threads", "1"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let run = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let file = format!("/proc/{0}/task/{0}/children", run.id());
+    let children = || -> Vec<i32> {
+        let text = fs::read_to_string(&file).unwrap();
+        text.split_whitespace().map(|id| id.parse().unwrap()).collect()
+    };
+    eventually("the processes start", || children().len() == 2);
+    let killed = children()[1];
+    kill_process(Pid::from_raw(killed).unwrap(), Signal::KILL).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains(&format!("process {killed} of the run was killed from outside, by signal 9")),
+        "{errors}"
+    );
 }
 
 #[test]

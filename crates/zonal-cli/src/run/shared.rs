@@ -3,10 +3,11 @@
 //! Related files: `run/member.rs` is the work of each process, and `run/shared_report.rs` prints the report.
 
 use std::env;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -44,7 +45,7 @@ pub(super) struct SharedReport {
     pub(super) deaths: u64,
     /// Frames that processes held when they were killed, and the pool got back.
     pub(super) given_back: u64,
-    /// The longest time in which the pool got back what a killed process held.
+    /// The longest time from a kill until the pool got back what the process held, which the kernel first had to tear down.
     pub(super) recovery: Duration,
     pub(super) accounting: Accounting,
     pub(super) fault: Option<VerifyError>,
@@ -191,14 +192,13 @@ impl Member {
         self.counts.ready.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until the process has ended and all its lines are read, and returns whether it was successful.
-    fn wait(&mut self) -> Result<bool, Failure> {
-        let cannot = |error| Failure::failed(format!("cannot wait for a process: {error}"));
-        let status = self.process.wait().map_err(cannot)?; // closes its input first
+    /// Waits until the process has ended and all its lines are read, and returns how it ended.
+    fn wait(&mut self) -> Result<ExitStatus, Failure> {
+        let status = self.process.wait().map_err(cannot_wait)?; // closes its input first
         if let Some(reader) = self.reader.take() {
             reader.join().ok();
         }
-        Ok(status.success())
+        Ok(status)
     }
 }
 
@@ -213,8 +213,12 @@ impl Drop for Member {
 impl Members<'_> {
     /// Returns an error if a process has ended that was not killed.
     fn look(&mut self) -> Result<(), Failure> {
-        let ended = self.living.iter_mut().any(|member| !matches!(member.process.try_wait(), Ok(None)));
-        if ended { Err(ended_early()) } else { Ok(()) }
+        for member in &mut self.living {
+            if let Some(status) = member.process.try_wait().map_err(cannot_wait)? {
+                return Err(ended_early(member.process.id(), status));
+            }
+        }
+        Ok(())
     }
 
     /// Kills the process that is the oldest, and starts another.
@@ -222,11 +226,12 @@ impl Members<'_> {
         let mut oldest = self.living.remove(0);
         let pid = oldest.process.id();
         let held = self.pool.owners().iter().find(|owner| owner.pid == pid).map(|owner| owner.held);
+        let begin = Instant::now();
         oldest.process.kill().map_err(|error| Failure::failed(format!("cannot kill a process: {error}")))?;
         oldest.wait()?;
         self.given_back += held.map_or(0, PageCount::get);
-        let took = self.wait_until_recovered(|| self.pool.owners().iter().all(|owner| owner.pid != pid))?;
-        self.recovery = self.recovery.max(took);
+        self.wait_until_recovered(|| self.pool.owners().iter().all(|owner| owner.pid != pid))?;
+        self.recovery = self.recovery.max(begin.elapsed());
         self.dead.push(Arc::clone(&oldest.counts));
         self.living.push(start(self.pool)?);
         Ok(())
@@ -236,15 +241,16 @@ impl Members<'_> {
     fn end(&mut self) -> Result<(), Failure> {
         self.living.iter_mut().for_each(|member| drop(member.process.stdin.take()));
         for member in &mut self.living {
-            if !member.wait()? {
-                return Err(ended_early());
+            let status = member.wait()?;
+            if !status.success() {
+                return Err(ended_early(member.process.id(), status));
             }
         }
-        self.wait_until_recovered(|| self.pool.owners().len() == 1).map(drop)
+        self.wait_until_recovered(|| self.pool.owners().len() == 1)
     }
 
-    /// Waits until the pool has recovered from a death, which other processes notice; returns how long.
-    fn wait_until_recovered(&self, is_recovered: impl Fn() -> bool) -> Result<Duration, Failure> {
+    /// Waits until the pool has recovered from a death, which other processes notice.
+    fn wait_until_recovered(&self, is_recovered: impl Fn() -> bool) -> Result<(), Failure> {
         let begin = Instant::now();
         while !is_recovered() {
             if begin.elapsed() > RECOVERY_MAX {
@@ -252,7 +258,7 @@ impl Members<'_> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(begin.elapsed())
+        Ok(())
     }
 
     fn sum(&self, count: impl Fn(&Counts) -> &AtomicU64) -> u64 {
@@ -261,8 +267,18 @@ impl Members<'_> {
     }
 }
 
-fn ended_early() -> Failure {
-    Failure::failed("a process of the run ended by itself; its message precedes this one")
+fn cannot_wait(error: io::Error) -> Failure {
+    Failure::failed(format!("cannot wait for a process: {error}"))
+}
+
+/// Returns the error for a process that this one has not killed.
+fn ended_early(pid: u32, status: ExitStatus) -> Failure {
+    Failure::failed(match status.signal() {
+        Some(signal) => format!(
+            "process {pid} of the run was killed from outside, by signal {signal}; start the run again"
+        ),
+        None => format!("process {pid} of the run ended by itself ({status}); its message precedes this one"),
+    })
 }
 
 impl SharedReport {
