@@ -403,7 +403,7 @@ impl Pool {
     }
 
     /// Frees what processes of a shared pool held that have died, and returns how many pages: 0 if another thread or
-    /// process has done so, for which the call waits. The pool does so itself within a fraction of a second. Raises
+    /// process has done so, for which the call waits. The pool does so itself when the kernel has torn the process down. Raises
     /// ValueError if another process has the table of processes locked for ten seconds.
     fn recover_dead(&self, py: Python<'_>) -> PyResult<u64> {
         kept::recover_dead(py, &self.shared)
