@@ -77,12 +77,11 @@ fn pool(checkup: &Checkup, width: Width) -> String {
     let mut row = |name: String, ns: Option<f64>, beside: String| {
         grid.row([name, ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}")), beside]);
     };
-    row(format!("from a pool of {}, mapped before", Bytes(*pool_bytes)), own, String::new());
-    row("the same, cleared by the pool".to_owned(), Some(cleared.from_pool_ns), times(cleared.from_pool_ns));
-    for (name, ns) in [
-        ("cleared by the kernel: mmap and munmap of 32 MiB", cleared.in_region_ns),
-        ("cleared by the kernel: mmap and munmap of each page", cleared.own_mapping_ns),
-    ] {
+    row(format!("from a pool of {}", Bytes(*pool_bytes)), own, String::new());
+    row("cleared by the pool".to_owned(), Some(cleared.from_pool_ns), String::new());
+    for (name, ns) in
+        [("mmap of 32 MiB at once", cleared.in_region_ns), ("mmap of each page", cleared.own_mapping_ns)]
+    {
         row(name.to_owned(), Some(ns), times(ns));
     }
     grid.render("  ", width) + &balance(pool, width)
@@ -102,8 +101,8 @@ fn gain(checkup: &Checkup) -> String {
     let times = cleared.in_region_ns / cleared.from_pool_ns;
     let pages = if times > 1.5 {
         format!(
-            "A program that takes and returns pages often gains: cleared pages cost {times:.1} times less \
-             from a pool, and pages that need not be cleared even less. "
+            "The kernel clears each page that it maps. From a pool, whose memory is mapped already, a cleared \
+             page costs {times:.1} times less, and one that need not be cleared even less. "
         )
     } else {
         "Pages from a pool cost about as much as the kernel's here: there is nothing to gain from speed alone. ".to_owned()
