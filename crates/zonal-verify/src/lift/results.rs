@@ -15,7 +15,8 @@ pub(super) struct Wrong {
 }
 
 /// Requires that one register contains `value` after a commit and the failure's value after an abort, and that the
-/// caller continues at the same address in both cases. The result of a push is where the caller continues.
+/// caller continues at the same address in both cases. The result of a push is where the caller continues, so it requires
+/// two addresses.
 ///
 /// If the sequence looks up a pageset slot, another register contains that slot's address after a commit, and a slot's
 /// address wherever the sequence is aborted: that of the first slot, which the caller left there, or that of the CPU's
@@ -27,6 +28,10 @@ pub(super) fn compare_results(
     pageset_slot: Option<(&Expression, &'static str)>,
 ) -> Result<(), Wrong> {
     let failure = match kind {
+        Kind::Push if lifted.abort_continues == lifted.continues => {
+            let expected = format!("continue elsewhere than at {:#x} after an abort", lifted.continues);
+            return Err(Wrong { expected, found: format!("{:#x}", lifted.abort_continues) });
+        }
         Kind::Push => return Ok(()),
         Kind::Pop | Kind::PopFrom => "nothing",
         Kind::Lock => "a locked lock word",

@@ -284,6 +284,12 @@ const CHANGES: &[Change] = &[
         says: Some(&["set one register to nothing after an abort"]),
     },
     Change {
+        what: "a push reports success after an abort",
+        of: "push",
+        edits: &[("b {refused}", "b 60f // {refused}")],
+        says: Some(&["must continue elsewhere than at"]),
+    },
+    Change {
         what: "an abort sets another register",
         of: "pop",
         edits: &[("mov {t}, #-1", "mov {other}, #-1")],

@@ -277,6 +277,12 @@ const CHANGES: &[Change] = &[
         says: Some(&["set one register to nothing after an abort"]),
     },
     Change {
+        what: "a push reports success after an abort",
+        of: "push",
+        edits: &[("jmp {refused}", "jmp 60f # {refused}")],
+        says: Some(&["must continue elsewhere than at"]),
+    },
+    Change {
         what: "an abort sets another register",
         of: "pop_from",
         edits: &[("mov {t}, -1", "mov {limit}, -1")],
