@@ -37,8 +37,15 @@ checker!(Loom, loom, loom::cell::UnsafeCell<()>, spawn);
 pub(crate) struct Bounds {
     /// Maximum number of preemptions in an interleaving.
     pub(crate) preemptions: usize,
-    /// Maximum number of interleavings.
+    /// The number of the interleaving before which the exploration ends.
     pub(crate) interleavings: usize,
+}
+
+impl Bounds {
+    /// Returns the maximum number of interleavings.
+    pub(crate) const fn most_seen(self) -> u64 {
+        self.interleavings as u64 - 1
+    }
 }
 
 /// Result of an exploration.
@@ -52,13 +59,12 @@ struct Learned;
 
 /// Explores the interleavings of `scenario` with loom, knowing the cells that explorations since [`Table::forget`] have learned.
 pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync + 'static) -> Explored {
-    let every = bounds.interleavings.min(500);
     loop {
         Loom::table(Table::begin);
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(bounds.preemptions);
         builder.max_branches = 20_000;
-        builder.checkpoint_interval = every;
+        builder.checkpoint_interval = bounds.interleavings; // loom looks at the limit only at multiples of the interval
         builder.max_permutations = Some(bounds.interleavings);
         let model = move || {
             if Loom::table(Table::has_learned) {
@@ -77,7 +83,6 @@ pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync +
             resume_unwind(failure);
         }
         let interleavings = Loom::table(|table| table.explored.get());
-        let most = bounds.interleavings.next_multiple_of(every) as u64;
-        return Explored { interleavings, is_complete: interleavings + 1 < most };
+        return Explored { interleavings, is_complete: interleavings < bounds.most_seen() };
     }
 }
