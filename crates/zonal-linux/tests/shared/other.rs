@@ -1,6 +1,7 @@
 //! Another process of a shared pool, and what tests do in both.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -80,8 +81,9 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        let status = self.process.kill().and_then(|()| self.process.wait()).unwrap();
+        let was_killed = status.signal() == Some(libc::SIGKILL);
+        assert!(was_killed || std::thread::panicking(), "the other process ended before: {status}");
     }
 }
 

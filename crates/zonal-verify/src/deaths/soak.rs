@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -190,6 +191,8 @@ impl Parent {
             process.child.kill().map_err(|error| error.to_string())?;
         }
         let status = process.child.wait().map_err(|error| error.to_string())?;
+        // A process may have left before it was killed.
+        let is_killed = is_killed && status.signal() == Some(libc::SIGKILL);
         if !is_killed && !status.success() {
             return Err(format!("a process failed: {status}"));
         }

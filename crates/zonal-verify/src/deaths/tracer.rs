@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 use std::ptr::null_mut;
 
 use zonal_linux::{Order, Pfn};
@@ -64,9 +64,9 @@ impl Child {
         unsafe { command.pre_exec(prepare) };
         let process = command.spawn().expect("this program can be started and traced");
         let child = Self { process };
-        assert_eq!(child.wait(), Some(libc::SIGTRAP), "the program begins");
+        assert_eq!(child.wait().stopped_signal(), Some(libc::SIGTRAP), "the program begins");
         child.go(libc::PTRACE_CONT);
-        assert_eq!(child.wait(), Some(libc::SIGUSR1), "the operation begins");
+        assert_eq!(child.wait().stopped_signal(), Some(libc::SIGUSR1), "the operation begins");
         child
     }
 
@@ -93,9 +93,8 @@ impl Child {
                     let ends = [sequence.end, sequence.abort].map(|end| base + end);
                     let before = ends.map(|end| self.break_at(end));
                     self.go(libc::PTRACE_CONT);
-                    if self.wait() != Some(libc::SIGTRAP) {
-                        panic!("the child left a sequence elsewhere");
-                    }
+                    let stopped = self.wait().stopped_signal();
+                    assert_eq!(stopped, Some(libc::SIGTRAP), "the child left a sequence elsewhere");
                     for (end, word) in ends.into_iter().zip(before).rev() {
                         self.poke(end, word);
                     }
@@ -103,10 +102,11 @@ impl Child {
                     continue;
                 }
             }
-            match self.wait() {
+            let status = self.wait();
+            match status.stopped_signal() {
                 Some(libc::SIGTRAP) => {}
                 Some(libc::SIGUSR1) => break,
-                other => panic!("the child ended in its operation, or got a signal: {other:?}"),
+                _ => panic!("the child ended in its operation, or got a signal: {status}"),
             }
         }
         self.kill(End::Over);
@@ -117,11 +117,13 @@ impl Child {
     pub(super) fn run_to_and_kill(self, address: u64) -> End {
         self.break_at(address);
         self.go(libc::PTRACE_CONT);
-        match self.wait() {
-            // Without a signal, another of the child's threads was there first, which has killed the child, too.
-            Some(libc::SIGTRAP) | None => self.kill(End::Killed),
-            Some(libc::SIGUSR1) => self.kill(End::Over),
-            other => panic!("the child got a signal: {other:?}"),
+        let status = self.wait();
+        match (status.stopped_signal(), status.signal()) {
+            (Some(libc::SIGTRAP), _) => self.kill(End::Killed),
+            (Some(libc::SIGUSR1), _) => self.kill(End::Over),
+            // The breakpoint has killed the child, because another of its threads, which is not traced, was there first.
+            (None, Some(libc::SIGTRAP)) => End::Killed,
+            _ => panic!("the child ended in its operation, or got a signal: {status}"),
         }
     }
 
@@ -176,17 +178,18 @@ impl Child {
         unsafe { libc::ptrace(how, self.pid(), null_mut::<u8>(), null_mut::<u8>()) };
     }
 
-    /// Waits until the child stops; returns the signal, or `None` if it has ended.
-    fn wait(&self) -> Option<libc::c_int> {
+    /// Waits until the child stops or ends.
+    fn wait(&self) -> ExitStatus {
         let mut status = 0;
         // SAFETY: the call writes the status.
         unsafe { libc::waitpid(self.pid(), &raw mut status, libc::__WALL) };
-        libc::WIFSTOPPED(status).then(|| libc::WSTOPSIG(status))
+        ExitStatus::from_raw(status)
     }
 
     fn kill(mut self, end: End) -> End {
-        self.process.kill().ok(); // it may be dead
-        self.process.wait().ok(); // it may have been waited for
+        let killed = self.process.kill().and_then(|()| self.process.wait());
+        let signal = killed.as_ref().ok().and_then(ExitStatusExt::signal);
+        assert_eq!(signal, Some(libc::SIGKILL), "the child was not killed: {killed:?}");
         end
     }
 }
