@@ -141,7 +141,7 @@ const LAYERS: [Layers; 19] = [
         }],
         by_file: true,
     },
-    Layers { name: "zonal-testing", order: &["edges", "ledger"], circles: &[], by_file: false },
+    Layers { name: "zonal-testing", order: &["cpus", "edges", "ledger"], circles: &[], by_file: false },
     Layers {
         name: "zonal-model",
         order: &[

@@ -12,14 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use common::{
-    allowed_cpus, check_all_free, ledger_of, move_thread, pin_to, stress_rounds, thread_id, when_dropped,
-    work_disturbed,
-};
+use common::{check_all_free, ledger_of, stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::snapshot::PagesetSnapshot;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_linux::{Pool, PoolPolicy, PoolRequest, Topology};
-use zonal_testing::Ledger;
+use zonal_testing::{Ledger, allowed_cpus, bind, pin_to};
 
 const MIB: u64 = 1 << 20;
 /// Number of emulated nodes; most of them have no CPU.
@@ -140,7 +137,7 @@ fn use_new_pool(cpus: &[usize], round: usize) -> usize {
             if working.load(Relaxed) == 0 {
                 break;
             }
-            move_thread(ids[step % threads], cpus[step / threads % cpus.len()]);
+            bind(ids[step % threads], &[cpus[step / threads % cpus.len()]]);
             if step.is_multiple_of(32) {
                 pool.drain_pagesets();
             }

@@ -7,13 +7,14 @@
 mod common;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{allowed_cpus, move_thread, pin_to, stress_rounds, thread_id, when_dropped, work_disturbed};
+use common::{stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_testing::{allowed_cpus, bind, pin_to};
 
 const POOL_BYTES: u64 = 64 << 20;
 /// Largest number of frames that an owner holds in a round: within the pageset's limits, and beyond them.
@@ -114,22 +115,31 @@ fn call_remotely(pool: &Pool, call: RemoteCall, owner: CpuId) {
 /// Runs an owner on one CPU, and a thread that drains or ticks the owner's pagesets on another CPU.
 fn race(what: RemoteCall, held: usize, [own, other]: [usize; 2]) {
     let pool = &pool();
-    let over = &AtomicBool::new(false);
-    let calls = std::thread::scope(|scope| {
+    // Relaxed: a flag that ends the race, and a count.
+    let (over, calls) = (&AtomicBool::new(false), &AtomicU64::new(0));
+    std::thread::scope(|scope| {
         scope.spawn(move || {
             let _ends = when_dropped(|| over.store(true, Relaxed));
             pin_to(own);
-            use_frames(pool, held, FRAMES, &mut Interrupts::new());
+            let mut interrupts = Interrupts::new();
+            use_frames(pool, held, FRAMES, &mut interrupts);
+            // The other thread may start late.
+            while calls.load(Relaxed) == 0 && !over.load(Relaxed) {
+                use_frames(pool, held, FRAMES, &mut interrupts);
+            }
         });
-        let drainer = scope.spawn(move || {
+        scope.spawn(move || {
+            let _ends = when_dropped(|| over.store(true, Relaxed));
             pin_to(other);
-            // Relaxed: only a flag that ends the race.
-            let going_on = |_: &u64| !over.load(Relaxed);
-            (0..).take_while(going_on).inspect(|_| call_remotely(pool, what, CpuId::new(own as u32))).count()
+            while !over.load(Relaxed) {
+                call_remotely(pool, what, CpuId::new(own as u32));
+                calls.fetch_add(1, Relaxed);
+            }
         });
-        drainer.join().unwrap()
     });
+    let calls = calls.load(Relaxed);
     eprintln!("{what:?}, {held} held: {calls} calls");
+    assert!(calls > 0, "{what:?}, {held} held: no calls");
     check(pool, &format!("{what:?}, {held} held"));
 }
 
@@ -176,9 +186,9 @@ fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
             pin_to(own);
             let (holder, mut interrupts) = (holder.recv().unwrap(), Interrupts::new());
             for _ in 0..MIGRATIONS {
-                move_thread(holder, own);
+                bind(holder, &[own]);
                 std::thread::sleep(RUN); // the holder runs meanwhile; no check depends on the time
-                move_thread(holder, other);
+                bind(holder, &[other]);
                 use_frames(pool, 1, FRAMES_AFTER, &mut interrupts);
             }
         });

@@ -7,12 +7,12 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{pin_to, when_dropped, work_disturbed};
+use common::{when_dropped, work_disturbed};
 use zonal::request::PageKind;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::Ledger;
+use zonal_testing::{Ledger, allowed_cpus, pin_to, skipped};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 5;
@@ -22,18 +22,21 @@ struct Stress {
     owners: Ledger,
     over: AtomicBool,
     taken: AtomicU64,
+    /// The CPUs between which threads migrate; none if they stay.
+    cpus: Vec<usize>,
+    moves: AtomicU64,
 }
 
 impl Stress {
     /// Allocates and frees in runs of random lengths, until the test is over.
     fn work(&self, name: u32) {
         let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut taken = 0;
+        let (mut taken, mut moves) = (0, 0);
         while !self.over.load(Ordering::Relaxed) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            if random >> 60 == 0 {
-                pin_to((random >> 33) as usize % cpus);
+            if random >> 60 == 0 && !self.cpus.is_empty() {
+                pin_to(self.cpus[(random >> 33) as usize % self.cpus.len()]);
+                moves += 1;
             }
             let run = 1 << ((random >> 40) % 9);
             let kind = PageKind::ALL[(random >> 50) as usize % 3];
@@ -49,7 +52,9 @@ impl Stress {
             }
         }
         held.into_iter().for_each(|frame| self.give(frame, name));
-        self.taken.fetch_add(taken, Ordering::Relaxed); // relaxed: read after the join
+        // Relaxed: both are read after the join.
+        self.taken.fetch_add(taken, Ordering::Relaxed);
+        self.moves.fetch_add(moves, Ordering::Relaxed);
     }
 
     fn give(&self, frame: Pfn, name: u32) {
@@ -91,7 +96,12 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
     if !pool.uses_sequences() {
-        zonal_testing::skipped!("no restartable sequences here; locks are tested instead");
+        skipped!("no restartable sequences here; locks are tested instead");
+    }
+    let mut cpus = allowed_cpus();
+    if cpus.len() < 2 {
+        skipped!("threads migrate between two CPUs, and this process may use {cpus:?}");
+        cpus.clear();
     }
     let handler: extern "C" fn(libc::c_int) = on_signal;
     // SAFETY: the handler does nothing.
@@ -99,7 +109,8 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
     let first = pool.zones().map(|zone| zone.span.start.get()).min().unwrap();
     let end = pool.zones().map(|zone| zone.span.end().get()).max().unwrap();
     let owners = Ledger::new(first..end);
-    let stress = Stress { pool, owners, over: AtomicBool::new(false), taken: AtomicU64::new(0) };
+    let [taken, moves] = [0; 2].map(AtomicU64::new);
+    let stress = Stress { pool, owners, over: AtomicBool::new(false), taken, cpus, moves };
     std::thread::scope(|scope| {
         let (sender, names) = std::sync::mpsc::channel();
         let mut disturber_of_all = Vec::new();
@@ -134,6 +145,11 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
     assert_eq!(stress.pool.events().retired, 0, "a frame was on a stack twice");
     assert_eq!(stress.owners.owned().next(), None);
     assert!(stress.taken.load(Ordering::Relaxed) > 10_000, "the threads must have worked");
+    assert_eq!(
+        stress.moves.load(Ordering::Relaxed) > 0,
+        !stress.cpus.is_empty(),
+        "the threads must have migrated"
+    );
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

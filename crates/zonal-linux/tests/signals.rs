@@ -13,13 +13,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use common::{
-    check_all_free, ledger_of, move_thread, sequences, stress_rounds, thread_id, when_dropped, work_disturbed,
-};
+use common::{check_all_free, ledger_of, sequences, stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::request::{Block, PageKind};
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::{Ledger, skipped};
+use zonal_testing::{Ledger, allowed_cpus, bind, skipped};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
@@ -160,25 +158,31 @@ impl Storm {
         unsafe { self.pool.free_raw(block.first, block.order) }.unwrap();
     }
 
-    /// Moves all threads to the next CPU, repeatedly, until all have finished.
-    fn move_about(&self) -> u64 {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    /// Moves all threads to the next of several CPUs, repeatedly, until all have finished. Returns the number of moves.
+    fn move_about(&self, cpus: &[usize]) -> u64 {
         let mut moves = 0;
-        while self.at_work.load(Relaxed) != 0 {
+        for cpu in cpus.iter().cycle().take_while(|_| self.at_work.load(Relaxed) != 0) {
             for thread in self.threads.iter().map(|thread| thread.load(Relaxed)).filter(|&thread| thread != 0)
             {
-                move_thread(thread, moves as usize % cpus); // no thread has ended yet (`work_disturbed`)
+                bind(thread, &[*cpu]); // no thread has ended yet (`work_disturbed`)
+                moves += 1;
             }
-            moves += 1;
         }
         moves
     }
 
-    fn run(&self, micros: i64, moving: bool) -> u64 {
+    /// Lets the threads work. They migrate between `cpus`, unless there are none. Returns the number of migrations.
+    fn run(&self, micros: i64, cpus: &[usize]) -> u64 {
         self.at_work.store(THREADS, Relaxed);
         self.threads.iter().for_each(|thread| thread.store(0, Relaxed));
         let (disturber_of_all, disturbers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel()).unzip();
         let moves = std::thread::scope(|scope| {
+            let mover = move || {
+                let _disturber_of_all = disturber_of_all;
+                self.move_about(cpus)
+            };
+            // Before the others, which otherwise may end first.
+            let mover = (!cpus.is_empty()).then(|| scope.spawn(mover));
             for (name, disturbers) in (1..=THREADS).zip(disturbers) {
                 scope.spawn(move || {
                     work_disturbed(&disturbers, || {
@@ -187,11 +191,7 @@ impl Storm {
                     });
                 });
             }
-            let mover = move || {
-                let _disturber_of_all = disturber_of_all;
-                self.move_about()
-            };
-            moving.then(|| scope.spawn(mover)).map_or(0, |mover| mover.join().unwrap())
+            mover.map_or(0, |mover| mover.join().unwrap())
         });
         check_all_free(&self.owners, &self.pool);
         moves
@@ -207,23 +207,28 @@ fn signals_and_migrations_lose_no_frame() {
     if !used {
         skipped!("no restartable sequences here; locks are tested instead");
     }
+    let mut cpus = allowed_cpus();
+    if cpus.len() < 2 {
+        skipped!("threads migrate between two CPUs, and this process may use {cpus:?}");
+        cpus.clear();
+    }
     let (storm, locked) = (Storm::new(pool), Storm::new(locked));
     for round in stress_rounds() {
-        for (micros, burn, moving) in
-            [(20, 0, false), (50, 0, true), (100, 20_000, false), (100, 5_000, true)]
+        for (micros, burn, cpus) in
+            [(20, 0, &[][..]), (50, 0, &cpus), (100, 20_000, &[]), (100, 5_000, &cpus)]
         {
             BURN.store(burn, Relaxed);
-            let moves = storm.run(micros, moving);
-            assert_eq!(moves > 0, moving, "round {round}");
+            let moves = storm.run(micros, cpus);
+            assert_eq!(moves > 0, !cpus.is_empty(), "round {round}");
         }
         BURN.store(0, Relaxed);
-        locked.run(50, true);
+        locked.run(50, &cpus);
     }
     for _ in 0..ROUNDS_MAX {
         if ABORTS.load(Relaxed) > 0 || !used {
             break;
         }
-        storm.run(20, false);
+        storm.run(20, &[]);
     }
     let (signals, aborts) = (SIGNALS.load(Relaxed), ABORTS.load(Relaxed));
     eprintln!("{signals} signals, {aborts} of them aborted a sequence");

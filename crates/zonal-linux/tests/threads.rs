@@ -6,7 +6,7 @@ use std::fs;
 use std::ptr::null_mut;
 
 use zonal_linux::Pool;
-use zonal_testing::{eventually, skipped, within_patience};
+use zonal_testing::{allowed_cpus, eventually, pin_to, skipped, within_patience};
 
 /// Returns the names and thread ids of the threads that belong to pools.
 fn pool_threads() -> BTreeMap<String, libc::pid_t> {
@@ -141,16 +141,7 @@ fn threads_of_a_builder_on_one_cpu_run_anywhere() {
     if all < 2 {
         return skipped!("this process has one CPU");
     }
-    let mut set = [0_u64; 128];
-    let bytes = size_of_val(&set);
-    // SAFETY: the call writes at most as many bytes as its second argument says.
-    assert_eq!(unsafe { libc::sched_getaffinity(0, bytes, set.as_mut_ptr().cast()) }, 0);
-    let word = set.iter().position(|&word| word != 0).unwrap();
-    let one = set[word] & set[word].wrapping_neg();
-    set = [0; 128];
-    set[word] = one;
-    // SAFETY: the call reads at most as many bytes as its second argument says.
-    assert_eq!(unsafe { libc::sched_setaffinity(0, bytes, set.as_ptr().cast()) }, 0);
+    pin_to(allowed_cpus()[0]);
     let (_pool, threads) = pool();
     for (_, thread) in threads {
         eventually("a thread that may run anywhere", || cpus_of(thread) >= all);

@@ -1,11 +1,12 @@
 //! Code that the tests of all crates share: skips that the summary lists, waits with a time limit, the owner
-//! ledger, and values at the edges of settings.
+//! ledger, CPUs to run on, and values at the edges of settings.
 //!
 //! A test that cannot check something on this machine calls [`skipped!`] and then continues or returns. libtest counts
 //! the test as passed in either case and hides its output. The skip is therefore also appended to the file named by
 //! [`SKIPS_FILE`]. `cargo xtask` sets this variable, and prints the contents of the file with its summary.
 #![forbid(unsafe_code)]
 
+mod cpus;
 mod edges;
 mod ledger;
 
@@ -17,6 +18,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use cpus::{allowed_cpus, bind, pin_to};
 pub use edges::Edges;
 pub use ledger::Ledger;
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
+use rustix::thread::{Pid, gettid};
 use zonal::units::{Order, Pfn};
-use zonal_testing::{Ledger, skipped};
+use zonal_testing::{Ledger, allowed_cpus, bind, pin_to, skipped};
 use zonal_workload::PageSource;
 
 use super::stock::{Access, BULK};
@@ -39,10 +39,14 @@ fn on_source<T>(
     }
 }
 
-fn only(cpu: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
+/// Returns two CPUs, unless this process may use only one.
+fn two_cpus() -> Option<[usize; 2]> {
+    let cpus = allowed_cpus();
+    let two = cpus.first_chunk().copied();
+    if two.is_none() {
+        skipped!("two CPUs are needed, and this process may use {cpus:?}");
+    }
+    two
 }
 
 #[test]
@@ -50,7 +54,7 @@ fn arrays_are_stacks_with_bounds() {
     for (kind, stock) in kinds(2 * BULK) {
         // The work runs on a separate thread that is pinned to one CPU, because the test is about one array.
         let work = || {
-            sched_setaffinity(None, &only(0)).unwrap();
+            pin_to(allowed_cpus()[0]);
             on_source(kind, &stock, |_, array| {
                 let mut bulk = [0; BULK];
                 assert_eq!((array.pop(), array.pop_many(&mut bulk)), (None, false), "{kind} is empty");
@@ -72,6 +76,7 @@ fn arrays_are_stacks_with_bounds() {
 
 #[test]
 fn frames_cached_on_another_cpu_are_found() {
+    let Some(both) = two_cpus() else { return };
     for (kind, stock) in kinds(FRAMES.get() as usize) {
         let work = || {
             let alloc_all = |source: &mut dyn PageSource<Page = Pfn>| {
@@ -82,19 +87,11 @@ fn frames_cached_on_another_cpu_are_found() {
                 taken
             };
             on_source(kind, &stock, |source, _| {
-                for cpu in [0, 1, 0] {
-                    if sched_setaffinity(None, &only(cpu)).is_err() {
-                        skipped!("there is no CPU {cpu}");
-                        continue;
-                    }
-                    let frames = {
-                        // The thread must be allowed to run on both CPUs while it collects frames.
-                        let mut both = only(0);
-                        both.set(1);
-                        sched_setaffinity(None, &both).unwrap();
-                        alloc_all(source)
-                    };
-                    sched_setaffinity(None, &only(cpu)).unwrap();
+                for cpu in [both[0], both[1], both[0]] {
+                    // The thread must be allowed to run on both CPUs while it collects frames.
+                    bind(0, &both);
+                    let frames = alloc_all(source);
+                    pin_to(cpu);
                     frames.into_iter().for_each(|frame| source.free(Pfn::new(frame), Order::PAGE));
                 }
             });
@@ -125,12 +122,11 @@ fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over
     }
 }
 
-/// Moves the threads between CPUs, repeatedly.
-fn chase(threads: &[Pid]) {
+/// Moves the threads between two CPUs, repeatedly.
+fn chase(threads: &[Pid], cpus: [usize; 2]) {
     for turn in 0..600 {
         for (at, thread) in threads.iter().enumerate() {
-            // The call fails if there is no second CPU. The threads then do not migrate.
-            let _ = sched_setaffinity(Some(*thread), &only((turn + at) % 2));
+            bind(thread.as_raw_nonzero().get(), &[cpus[(turn + at) % 2]]);
         }
         if turn % 16 == 0 {
             std::thread::yield_now();
@@ -140,6 +136,7 @@ fn chase(threads: &[Pid]) {
 
 #[test]
 fn threads_that_migrate_between_cpus_never_share_frames() {
+    let Some(cpus) = two_cpus() else { return };
     for depth in [2 * BULK, FRAMES.get() as usize] {
         for (kind, stock) in kinds(depth) {
             let owners = Ledger::new(0..FRAMES.get());
@@ -153,8 +150,9 @@ fn threads_that_migrate_between_cpus_never_share_frames() {
                     });
                 }
                 let threads: Vec<Pid> = ids.1.iter().take(3).collect();
-                chase(&threads);
+                let chased = std::panic::catch_unwind(|| chase(&threads, cpus));
                 over.store(true, Ordering::Relaxed); // relaxed: only the flag itself is read
+                chased.expect("the threads may be moved");
             });
             let whole =
                 on_source(kind, &stock, |source, _| std::iter::from_fn(|| source.alloc(Order::PAGE)).count());

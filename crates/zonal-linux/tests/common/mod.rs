@@ -80,32 +80,6 @@ pub fn thread_id() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// Returns the CPUs on which the calling thread may run.
-pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: zeros are a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes at most as many bytes as its second argument says.
-    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
-    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the CPUs checked are within the set.
-    (0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
-}
-
-/// Binds the calling thread to a CPU. If that is not allowed, the thread is not moved.
-pub fn pin_to(cpu: usize) {
-    move_thread(0, cpu);
-}
-
-/// Binds a running thread to a CPU. If that is not allowed, the thread is not moved.
-pub fn move_thread(thread: libc::pid_t, cpu: usize) {
-    // SAFETY: zeros are a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the CPUs of this machine are within the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the call reads the set, whose size is passed to it.
-    unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) };
-}
-
 /// Runs `work`. The calling thread then waits until all senders of `disturbers` are dropped. The threads with these
 /// senders signal or move the calling thread by its id, so that id must stay valid and must not be reused.
 pub fn work_disturbed<R>(disturbers: &Receiver<()>, work: impl FnOnce() -> R) -> R {

@@ -83,7 +83,7 @@ pub struct Sample<'s> {
 /// # Errors
 /// The first fault that a survivor found.
 pub fn run(sample: &Sample<'_>, mut report: impl FnMut(&str, usize, Deaths)) -> Result<Deaths, Found> {
-    operations::pin();
+    operations::stay_on_one_cpu();
     let (mut all, sequences) = (Deaths::default(), sequences::all());
     for operation in OPERATIONS.iter().filter(|operation| operation.name.contains(sample.only)) {
         let mut deaths = Deaths::default();

@@ -197,7 +197,7 @@ pub(super) const STAYING: &str = "staying";
 pub fn child(name: &str, fd: BorrowedFd<'_>, is_named: bool, given: &[(Pfn, Order)]) {
     let operation =
         OPERATIONS.iter().find(|operation| operation.name == name).expect("the parent knows the names");
-    pin();
+    stay_on_one_cpu();
     let pool = if is_named { Pool::join_file_as(fd, CHILD) } else { Pool::join_file(fd) };
     let pool = pool.expect("the parent has made the pool");
     let (first, order) = alloc(&pool, 2);
@@ -221,15 +221,10 @@ fn mark() {
     unsafe { libc::raise(libc::SIGUSR1) };
 }
 
-/// Keeps the calling thread, and those that it starts, on CPU 0 if it may run there: a child's steps are then the same every
-/// time, and changes between it and its parent are fast.
-pub(super) fn pin() {
-    // SAFETY: zeros are an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set has CPU 0.
-    unsafe { libc::CPU_SET(0, &mut set) };
-    // SAFETY: the call gets the size of the set, which outlives it.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+/// Keeps the calling thread, and those that it starts, on one CPU: a child's steps are then the same every time, and changes
+/// between it and its parent are fast.
+pub(super) fn stay_on_one_cpu() {
+    zonal_testing::pin_to(zonal_testing::allowed_cpus()[0]);
 }
 
 fn file_of(pool: &Pool) -> BorrowedFd<'_> {

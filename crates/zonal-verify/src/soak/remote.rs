@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_testing::{allowed_cpus, pin_to};
 
 use super::round::Round;
 use crate::stress::round::one_of;
@@ -65,7 +65,7 @@ impl RemoteWorker {
         let everywhere = allowed_cpus();
         // Relaxed: the flag only ends the loop and publishes no data.
         while !over.load(Relaxed) {
-            stay_on(one_of(&mut self.random, &everywhere));
+            pin_to(one_of(&mut self.random, &everywhere));
             for _ in 0..STAY {
                 let what = one_of(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many, Visit::One]);
                 self.visit(what);
@@ -85,14 +85,14 @@ impl RemoteWorker {
         thread::scope(|scope| {
             let over = &over;
             scope.spawn(move || {
-                stay_on(own);
+                pin_to(own);
                 use_frames(&pool, time, held);
                 over.store(true, Relaxed); // relaxed: it only ends a loop
             });
             // This runs on a new thread, because the pinning to a CPU lasts until the thread ends.
             scope.spawn(move || {
                 while !over.load(Relaxed) {
-                    stay_on(if moves { one_of(&mut self.random, &[own, other]) } else { other });
+                    pin_to(if moves { one_of(&mut self.random, &[own, other]) } else { other });
                     (0..STAY).take_while(|_| !over.load(Relaxed)).for_each(|_| self.visit(what));
                 }
             });
@@ -139,17 +139,4 @@ fn use_many(pool: &Pool) {
     let came = pool.alloc_bulk_raw(&PoolRequest::page().no_wait(), &mut frames).unwrap_or(0);
     // SAFETY: this function allocated the frames without `Frames`, and this is their only free.
     unsafe { pool.free_bulk_raw(&frames[..came]) }.expect("they were allocated");
-}
-
-/// Returns the CPUs on which the calling thread may run.
-fn allowed_cpus() -> Vec<usize> {
-    let set = sched_getaffinity(None).expect("a thread may ask where it may run");
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
-}
-
-/// Pins the calling thread to a CPU. If the system refuses, the thread stays on its present CPUs.
-fn stay_on(cpu: usize) {
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    sched_setaffinity(None, &one).ok();
 }
