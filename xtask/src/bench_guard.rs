@@ -63,8 +63,12 @@ fn compare_all(program: &Path, way: Way, golden: &Table) -> Result<Outcome, Stri
     let Some(golden) = golden.get(std::env::consts::ARCH).and_then(|table| table.as_table()) else {
         return Ok(Outcome::Skipped(format!("{GOLDEN} has no counts for {}", std::env::consts::ARCH)));
     };
+    let workloads = workloads(program)?;
+    if let Some(missing) = golden.keys().find(|counted| !workloads.contains(counted)) {
+        return Err(format!("{GOLDEN} has a count for {missing}, which is no workload; run with --bless"));
+    }
     let mut worse = Vec::new();
-    for workload in workloads(program)? {
+    for workload in workloads {
         let golden = golden.get(&workload).and_then(toml::Value::as_float);
         let golden =
             golden.ok_or_else(|| format!("{GOLDEN} has no count for {workload}; run with --bless"))?;

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::planted::{self, Mutant};
-use crate::steps::{Outcome, Step};
+use crate::steps::{Outcome, Step, passed_in};
 
 /// Folder of the descriptions, relative to the root.
 const FOLDER: &str = "xtask/claim-mutants";
@@ -152,13 +152,18 @@ enum Report {
     None(String),
 }
 
+/// Returns the mutants whose names contain one of these words, or all if there are none.
+fn chosen(mut entries: Vec<Entry>, words: &str) -> Result<Vec<Entry>, String> {
+    let is_wanted = |entry: &Entry| words.split_whitespace().any(|word| entry.mutant.name().contains(word));
+    entries.retain(|entry| words.is_empty() || is_wanted(entry));
+    if entries.is_empty() {
+        return Err(format!("{ONLY}={words}: no file of {FOLDER} has one of these words in its name"));
+    }
+    Ok(entries)
+}
+
 fn plant_all(root: &Path) -> Result<Outcome, String> {
-    let words = std::env::var(ONLY).unwrap_or_default();
-    let is_wanted = |entry: &Entry| {
-        words.is_empty() || words.split_whitespace().any(|word| entry.mutant.name().contains(word))
-    };
-    let mut entries = entries(root)?;
-    entries.retain(is_wanted);
+    let mut entries = chosen(entries(root)?, &std::env::var(ONLY).unwrap_or_default())?;
     // Tests of one crate follow each other, so that fewer crates are built again.
     entries.sort_by(|a, b| (a.mutant.file(), &a.test).cmp(&(b.mutant.file(), &b.test)));
     let copy = planted::copy(root, None)?;
@@ -233,10 +238,10 @@ fn program_of(messages: &str) -> Option<PathBuf> {
 
 /// Returns the report at the end of a test's output. A run without tests reports nothing.
 fn report_of(output: &str) -> Report {
-    let result = output.lines().rev().find_map(|line| line.strip_prefix("test result: "));
+    let result = output.lines().rev().find(|line| line.starts_with("test result: "));
     match result {
-        Some(result) if result.starts_with("FAILED.") => Report::Failed,
-        Some(result) if result.starts_with("ok. 0 passed") => Report::None("no test was run".to_owned()),
+        Some(line) if line.starts_with("test result: FAILED.") => Report::Failed,
+        Some(line) if passed_in(line) == 0 => Report::None("no test was run".to_owned()),
         Some(_) => Report::Passed,
         None => Report::None("it ended without a report".to_owned()),
     }
@@ -272,6 +277,15 @@ mod tests {
         let gone = claims.remove(0);
         let found = compare(&claims, &root, &entries);
         assert!(!found.is_empty() && found.iter().all(|what| what.contains("0 claims")), "{gone}: {found:?}");
+    }
+
+    #[test]
+    fn a_run_has_mutants() {
+        let chosen = |words| chosen(entries(&crate::workspace_root()).unwrap(), words);
+        assert_eq!(chosen("lost-count freed-twice").unwrap_or_default().len(), 2);
+        assert!(chosen("").unwrap_or_default().len() > 40);
+        assert!(chosen("nosuch").err().unwrap().starts_with("ZONAL_CLAIMS=nosuch: no file of"));
+        assert!(super::chosen(Vec::new(), "").is_err());
     }
 
     #[test]

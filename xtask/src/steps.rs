@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::skips;
@@ -42,9 +43,10 @@ impl Step {
     }
 }
 
-/// Runs all steps and prints the summary. Returns whether no step failed.
+/// Runs all steps and prints the summary. Returns whether there are steps and none failed.
 pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     let mut done = Vec::new();
+    let is_empty = steps.is_empty();
     for step in steps {
         println!("\n=== {}", step.name);
         let (start, used) = (Instant::now(), processor_time());
@@ -67,7 +69,7 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     println!("{:.1} minutes of processor time", processor.as_secs_f64() / 60.0);
     let outcomes = done.into_iter().map(|(_, _, outcome)| outcome).collect::<Vec<_>>();
     println!("{}{}", last_line(&outcomes), skips::in_summary(&skipped));
-    !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)))
+    !is_empty && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)))
 }
 
 /// Returns the line with the numbers of steps that passed, failed and were skipped.
@@ -127,13 +129,61 @@ pub(crate) fn target_folder(root: &Path) -> PathBuf {
     root.join(chosen)
 }
 
-/// Runs a command with its output passed through.
+/// Runs a command with its output passed through. One that runs tests (`cargo test`) must run some, and some for each filter
+/// after `--`: a filter may name tests that have another name now.
 pub(crate) fn succeeds(command: &mut Command) -> Outcome {
-    match command.status() {
+    if command.get_args().any(|argument| argument == "test") {
+        tests_pass(command)
+    } else {
+        succeeds_at_all(command)
+    }
+}
+
+/// Runs a command with its output passed through; if it runs tests, there may be none.
+pub(crate) fn succeeds_at_all(command: &mut Command) -> Outcome {
+    judge(command, Command::status)
+}
+
+fn judge(command: &mut Command, run: impl FnOnce(&mut Command) -> io::Result<ExitStatus>) -> Outcome {
+    match run(command) {
         Ok(status) if status.success() => Outcome::Passed,
         Ok(status) => Outcome::Failed(format!("{} ended with {status}", name_of(command))),
         Err(error) => Outcome::Failed(format!("{} did not start: {error}", name_of(command))),
     }
+}
+
+fn tests_pass(command: &mut Command) -> Outcome {
+    let filters =
+        command.get_args().map(OsStr::to_string_lossy).skip_while(|argument| argument != "--").skip(1);
+    let mut missing: BTreeSet<String> =
+        filters.filter(|filter| !filter.starts_with('-')).map(std::borrow::Cow::into_owned).collect();
+    let mut ran = 0;
+    let outcome = judge(command, |command| {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        for line in BufReader::new(child.stdout.take().expect("a pipe")).split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            ran += passed_in(&line);
+            if let Some((test, _)) = line.strip_prefix("test ").and_then(|line| line.split_once(" ... ")) {
+                missing.retain(|filter| !test.contains(filter.as_str()));
+            }
+        }
+        child.wait()
+    });
+    match outcome {
+        Outcome::Passed if ran == 0 => Outcome::Failed(format!("{} ran no test", name_of(command))),
+        Outcome::Passed if !missing.is_empty() => {
+            Outcome::Failed(format!("{} ran no test of these names: {missing:?}", name_of(command)))
+        }
+        other => other,
+    }
+}
+
+/// Returns the number of tests that passed, if a line is the report of a test program.
+pub(crate) fn passed_in(line: &str) -> usize {
+    let passed = line.strip_prefix("test result: ok. ").and_then(|line| line.split_once(" passed"));
+    passed.and_then(|(count, _)| count.parse().ok()).unwrap_or(0)
 }
 
 fn name_of(command: &Command) -> String {
@@ -212,6 +262,28 @@ mod tests {
         assert!(run_all(root, vec![count(Outcome::Passed), count(Outcome::Skipped("tool".into()))]));
         assert!(!run_all(root, vec![count(Outcome::Failed("why".into())), count(Outcome::Passed)]));
         assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn a_run_without_a_step_fails() {
+        assert!(!run_all(Path::new("."), Vec::new()));
+    }
+
+    #[test]
+    fn tests_must_run_and_have_the_names_of_all_filters() {
+        let tests = |passed: u32, filters: &[&str]| {
+            let mut command = Command::new("sh");
+            let text = format!("test a::first ... ok\ntest result: ok. {passed} passed; 0 failed");
+            succeeds(
+                command.args(["-c", &format!("echo '{text}'"), "test", "--", "--nocapture"]).args(filters),
+            )
+        };
+        assert_eq!(tests(2, &[]), Outcome::Passed);
+        assert_eq!(tests(2, &["first"]), Outcome::Passed);
+        let why = |outcome| if let Outcome::Failed(why) = outcome { why } else { panic!("{outcome:?}") };
+        assert!(why(tests(0, &[])).ends_with("ran no test"));
+        assert!(why(tests(2, &["first", "second"])).ends_with(r#"of these names: {"second"}"#));
+        assert_eq!(succeeds_at_all(Command::new("true").arg("test")), Outcome::Passed);
     }
 
     #[test]

@@ -17,3 +17,17 @@ pub mod stress;
 pub mod targets;
 
 pub use choices::Choices;
+
+use std::process::ExitCode;
+
+/// Prints the last line of a run in which no check failed, and returns its exit code. A run that has checked nothing has
+/// failed.
+#[must_use]
+pub fn nothing_found(line: &str, checked: u64) -> ExitCode {
+    if checked == 0 {
+        eprintln!("{line}; but nothing was checked: choose other operations, or more of them");
+        return ExitCode::FAILURE;
+    }
+    println!("{line}");
+    ExitCode::SUCCESS
+}

@@ -27,6 +27,9 @@ fn survivors_of_a_sample_of_deaths_find_nothing() {
     assert!(deaths.status.success(), "{said}\n{complained}");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("deaths: nothing found after"), "{said}");
+    let operations: Vec<_> = said.lines().filter(|line| line.contains(" instructions, ")).collect();
+    assert!(operations.len() > 20, "{said}");
+    assert!(operations.iter().all(|line| !line.contains(", 0 deaths, 0 in sequences")), "{said}");
     println!("{last}");
 }
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use zonal_linux::{Order, Pfn};
-use zonal_verify::{deaths, mortal};
+use zonal_verify::{deaths, mortal, nothing_found};
 
 /// Operations of a history.
 const OPERATIONS: u64 = 1000;
@@ -82,11 +82,11 @@ fn main() -> ExitCode {
     });
     match died {
         Ok(all) => {
-            println!(
+            let line = format!(
                 "deaths: nothing found after {} deaths, and {} in sequences ({} instructions not reached)",
                 all.others, all.in_sequences, all.unreached
             );
-            ExitCode::SUCCESS
+            nothing_found(&line, all.others + all.in_sequences)
         }
         Err(found) => {
             eprintln!("deaths: {found}");
@@ -106,8 +106,7 @@ fn histories(seeds: Range<u64>) -> ExitCode {
             }
         }
     }
-    println!("histories: nothing found: {all}");
-    ExitCode::SUCCESS
+    nothing_found(&format!("histories: nothing found: {all}"), all.deaths)
 }
 
 fn worlds(options: &Options) -> ExitCode {
@@ -118,10 +117,7 @@ fn worlds(options: &Options) -> ExitCode {
         second_stride: options.second_stride.get(),
     };
     match worlds.run() {
-        Ok(all) => {
-            println!("worlds: nothing found: {all}");
-            ExitCode::SUCCESS
-        }
+        Ok(all) => nothing_found(&format!("worlds: nothing found: {all}"), all.first_deaths),
         Err(found) => {
             eprintln!("deaths: {found}");
             ExitCode::FAILURE

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use zonal_lab::experiment;
-use zonal_verify::deaths;
 use zonal_verify::soak::{Pace, Tally, soak};
+use zonal_verify::{deaths, nothing_found};
 
 /// Time between two progress lines.
 const REPORT_EVERY: Duration = Duration::from_secs(20);
@@ -73,8 +73,8 @@ fn main() -> ExitCode {
         Ok(tally) => {
             report(begin.elapsed(), &tally);
             println!("{:#?}", tally.faults);
-            println!("soak: nothing found in {:.1} minutes", begin.elapsed().as_secs_f64() / 60.0);
-            ExitCode::SUCCESS
+            let minutes = begin.elapsed().as_secs_f64() / 60.0;
+            nothing_found(&format!("soak: nothing found in {minutes:.1} minutes"), tally.verified)
         }
         Err(found) => {
             println!("{found}");
@@ -95,8 +95,8 @@ fn with_deaths(count: u8, time: Duration, seed: u64) -> ExitCode {
     });
     match ended {
         Ok(tally) => {
-            println!("{tally:#?}\nsoak: nothing found after {} deaths", tally.deaths);
-            ExitCode::SUCCESS
+            println!("{tally:#?}");
+            nothing_found(&format!("soak: nothing found after {} deaths", tally.deaths), tally.deaths)
         }
         Err(found) => {
             println!("soak: seed {seed}: {found}");

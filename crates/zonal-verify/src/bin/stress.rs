@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use zonal_lab::experiment;
-use zonal_verify::stress;
+use zonal_verify::{nothing_found, stress};
 
 /// Default number of rounds.
 const ROUNDS: u64 = 200;
@@ -18,8 +18,9 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     match stress::stress(seed, rounds, |_| (), &AtomicBool::new(false)) {
         Ok(tally) => {
             let stress::Tally { rounds, operations, time } = tally;
-            println!("nothing caught in {rounds} rounds, {operations} operations, {time} of virtual time");
-            Ok(ExitCode::SUCCESS)
+            let line =
+                format!("nothing caught in {rounds} rounds, {operations} operations, {time} of virtual time");
+            Ok(nothing_found(&line, operations))
         }
         Err(failure) => {
             println!("{failure}");
