@@ -32,6 +32,8 @@ const STRESS: [&str; 3] = ["requests::owner_table", "while_threads_allocate", "w
 
 /// Modules of `zonal-linux` that make no system call that Miri does not support.
 const HOST_ROOMS: [&str; 3] = ["error::", "lock::", "wake_tests::"];
+/// The profile of long runs: optimised, with the checks of debug builds.
+const CHECKED: &str = "--profile=checked";
 /// Seconds for which each fuzz target runs.
 const FUZZ_SECONDS: u32 = 300;
 
@@ -91,7 +93,7 @@ fn all() -> Vec<Step> {
         let tests = ["sequences", "signals", "interrupted_steps", "histories"];
         let tests = tests.map(|test| format!("--test={test}"));
         let tests = tests.each_ref().map(String::as_str);
-        further(root, &packages, &tests, ("ZONAL_STRESS_SECONDS", "60"))
+        further(root, CHECKED, &packages, &tests, ("ZONAL_STRESS_SECONDS", "60"))
     }));
     steps.push(Step::new(
         "table of transitions: tests, histories and a soak of checked builds",
@@ -99,7 +101,8 @@ fn all() -> Vec<Step> {
     ));
     steps.extend(proof::steps(Path::new(".")));
     steps.push(Step::new("pinned races of pagesets, three minutes each", |root| {
-        further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
+        let test = ["--test=remote_drains"];
+        further(root, CHECKED, &["-p", "zonal-linux"], &test, ("ZONAL_STRESS_SECONDS", "180"))
     }));
     steps.push(lift::optimised());
     for target in
@@ -127,21 +130,22 @@ fn all() -> Vec<Step> {
 fn longer_tests() -> [Step; 5] {
     [
         Step::new("tests of the allocator, with more repetitions", |root| {
-            further(root, &["-p", "zonal"], &["--test=allocator"], ("ZONAL_DEEPER", "1"))
+            further(root, CHECKED, &["-p", "zonal"], &["--test=allocator"], ("ZONAL_DEEPER", "1"))
         }),
         Step::new("interleavings, 40 times as many", |root| {
             let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
-            further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "40"))
+            further(root, CHECKED, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "40"))
         }),
         Step::new("all programs of the C interface under valgrind", |root| {
-            further(root, &["-p", "zonal-c"], &["--test=programs"], ("ZONAL_DEEPER", "1"))
+            further(root, "--release", &["-p", "zonal-c"], &["--test=programs"], ("ZONAL_DEEPER", "1"))
         }),
         Step::new("experiment of a new user, with its spread", |root| {
-            let test = ["--test=commands", "an_experiment_of_a_new_user"];
-            further(root, &["-p", "zonal-cli"], &test, ("ZONAL_DEEPER", "1"))
+            let test = ["test", "--release", "-p", "zonal-cli", "--test=commands"];
+            let filter = ["--", "--nocapture", "an_experiment_of_a_new_user"];
+            succeeds(cargo(root, test).args(filter).env("ZONAL_DEEPER", "1"))
         }),
         Step::new("histories of small worlds, one operation longer", |root| {
-            further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
+            further(root, CHECKED, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
         }),
     ]
 }
@@ -156,7 +160,8 @@ fn with_faults() -> Vec<Step> {
     steps
 }
 
-/// Returns the step that kills processes of a shared pool at every instruction; the everyday tests have a sample.
+/// Returns the step that kills processes of a shared pool at every instruction. The build is one for use, without further checks;
+/// the everyday tests have a sample.
 fn deaths() -> Step {
     Step::new("deaths of processes at every instruction", |root| {
         let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths"];
@@ -167,7 +172,7 @@ fn deaths() -> Step {
 /// Returns the step that runs random histories in which simulated processes die at any write.
 fn histories_with_deaths() -> Step {
     Step::new("histories of processes that die at any write", |root| {
-        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths", "--"];
+        let run = ["run", CHECKED, "-q", "-p", "zonal-verify", "--bin", "deaths", "--"];
         succeeds(cargo(root, run).args(["--histories", "20000", "--from", "100"]))
     })
 }
@@ -175,7 +180,7 @@ fn histories_with_deaths() -> Step {
 /// Returns the step in which simulated processes die at each write of their operations; the everyday tests have a sample.
 fn worlds_with_deaths() -> Step {
     Step::new("deaths at every write of small worlds", |root| {
-        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths", "--", "--worlds"];
+        let run = ["run", CHECKED, "-q", "-p", "zonal-verify", "--bin", "deaths", "--", "--worlds"];
         succeeds(&mut cargo(root, run))
     })
 }
@@ -183,7 +188,7 @@ fn worlds_with_deaths() -> Step {
 /// Returns the step that uses a shared pool in processes of which one is killed five times a second.
 fn soak_with_deaths() -> Step {
     Step::new("soak of processes that are killed", |root| {
-        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "soak", "--"];
+        let run = ["run", CHECKED, "-q", "-p", "zonal-verify", "--bin", "soak", "--"];
         succeeds(cargo(root, run).args(["--processes", "6", "--minutes", "30"]))
     })
 }
@@ -192,7 +197,7 @@ fn soak_with_deaths() -> Step {
 pub(crate) fn soak(arguments: &[String]) -> Vec<Step> {
     let arguments = arguments.to_vec();
     vec![Step::new("soak", move |root| {
-        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "soak", "--"];
+        let run = ["run", CHECKED, "-q", "-p", "zonal-verify", "--bin", "soak", "--"];
         succeeds(cargo(root, run).args(&arguments))
     })]
 }
@@ -209,9 +214,15 @@ fn miri(root: &Path, tests: &[&str]) -> Outcome {
     succeeds(run.env("MIRIFLAGS", "-Zmiri-ignore-leaks -Zmiri-disable-isolation"))
 }
 
-/// Runs tests in release mode with a variable that makes them run longer.
-fn further(root: &Path, packages: &[&str], tests: &[&str], (variable, value): (&str, &str)) -> Outcome {
-    let run = [&["test", "--release"][..], packages, tests, &["--", "--nocapture"]].concat();
+/// Runs tests with a variable that makes them run longer.
+fn further(
+    root: &Path,
+    profile: &str,
+    packages: &[&str],
+    tests: &[&str],
+    (variable, value): (&str, &str),
+) -> Outcome {
+    let run = [&["test", profile][..], packages, tests, &["--", "--nocapture"]].concat();
     succeeds(cargo(root, run).env(variable, value))
 }
 
@@ -224,7 +235,7 @@ fn malloc_with_checks(root: &Path) -> Outcome {
 
 /// Runs tests of the core that use it from several threads.
 fn stress_of_the_core(root: &Path) -> Outcome {
-    let run = [&["test", "--release", "-p", "zonal", "--test=allocator", "--"][..], &STRESS].concat();
+    let run = [&["test", CHECKED, "-p", "zonal", "--test=allocator", "--"][..], &STRESS].concat();
     succeeds(cargo(root, run).env("ZONAL_STRESS_SECONDS", "60"))
 }
 
