@@ -1,5 +1,5 @@
 //! Checks that take too long for everyday use, or that need more than the standard toolchain. They are Miri,
-//! sanitizers, the oldest compiler, licences, packaging, coverage, mutants, virtual machines with several nodes, and the kernel.
+//! sanitizers, the oldest compiler, licences, packaging, coverage, counts of instructions, mutants, virtual machines with several nodes, and the kernel.
 //! They also include the long forms of checks whose short forms are among the tests.
 //!
 //! A step whose tool is missing is skipped, and prints how to install the tool. Related files: `plan.rs` has the
@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::bench_guard;
 use crate::claims;
 use crate::deb;
 use crate::kernel;
@@ -111,6 +112,7 @@ fn all() -> Vec<Step> {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));
+    steps.extend(bench_guard::compare(Path::new(".")));
     steps.extend(with_faults());
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));

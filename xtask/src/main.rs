@@ -71,7 +71,7 @@ const COMMANDS: [Command; 10] = [
     ("bench-guard --bless", "writes instructions per pair to the golden file", bench_guard::bless),
     (
         "release --dry-run",
-        "checks before a release: versions, changelog, public interface, packages",
+        "checks before a release: versions, changelog, public interface, packages, instructions per pair",
         release::steps,
     ),
     ("deb", "builds the Debian package of the command, with manual and completions", deb::steps),

@@ -1,4 +1,4 @@
-//! Checks that must pass before a release. They publish nothing.
+//! Checks that must pass before a release, with the counts of instructions. They publish nothing.
 //!
 //! Related files: `CONTRIBUTING.md` describes the steps after these checks, and `deep.rs` has longer checks.
 
@@ -7,19 +7,22 @@ use std::process::Command;
 
 use toml::Table;
 
+use crate::bench_guard;
 use crate::deep;
 use crate::plan;
 use crate::steps::{Outcome, Step, cargo, succeeds};
 
 /// Returns the steps of `release --dry-run`.
-pub(crate) fn steps(_root: &Path) -> Vec<Step> {
-    vec![
+pub(crate) fn steps(root: &Path) -> Vec<Step> {
+    let mut steps = vec![
         Step::new("versions", |root| verdict(versions(root))),
         Step::new("changelog", |root| verdict(changelog(root))),
         Step::new("public interface since the last release", semver),
         Step::new("documentation", plan::documentation),
         Step::new("packages", deep::packages),
-    ]
+    ];
+    steps.extend(bench_guard::compare(root));
+    steps
 }
 
 fn verdict(found: Result<(), String>) -> Outcome {
