@@ -37,6 +37,7 @@ mod started_threads;
 mod steps;
 mod style;
 mod sync_points;
+mod test_calls;
 mod versions;
 
 use std::path::{Path, PathBuf};

@@ -119,7 +119,7 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<Violation> {
 }
 
 /// Where the tests at the end of a source begin.
-const TESTS: &str = "\n#[cfg(test)]\nmod tests {";
+pub(crate) const TESTS: &str = "\n#[cfg(test)]\nmod tests {";
 
 /// Returns a source without texts, comments and the tests at its end; lines keep their numbers.
 pub(crate) fn code_of(text: &str) -> String {

@@ -3,12 +3,13 @@
 //! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work and no
 //! machine-specific paths. Unsafe code needs a reason: clippy checks only the code of this target, and these rules
 //! check all of it. The compiler and clippy check function lengths and missing documentation. Related files:
-//! `opened_files.rs` has the rule for files that programs open, `started_threads.rs` that for threads, and `arrows.rs` checks dependencies.
+//! `opened_files.rs` has the rule for files that programs open, `started_threads.rs` that for threads, `test_calls.rs` that for calls in tests, and `arrows.rs` checks dependencies.
 
 use std::path::{Path, PathBuf};
 
 use crate::opened_files;
 use crate::started_threads;
+use crate::test_calls;
 use walkdir::WalkDir;
 
 /// Maximum length of a file in lines. The goal is about 500 lines.
@@ -47,6 +48,7 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
             wrong.extend(started_threads::check(&file, &text));
             wrong.extend(missing_files(&text, &sources));
         }
+        wrong.extend(test_calls::check(&file, &text));
         found.extend(wrong.iter().map(|(line, what)| format!("{}:{line}: {what}", file.display())));
     }
     found

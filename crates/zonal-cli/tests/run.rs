@@ -198,10 +198,10 @@ fn ctrl_c_ends_the_check_up_with_the_accounting_of_its_pool() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The command handles the signal from the time at which it has more than one thread.
-    while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+    zonal_testing::eventually("a second thread", || {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+        std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() > 1
+    });
     let kill = format!("kill -INT {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();

@@ -1,23 +1,10 @@
 //! Counters of a pool, which are folded by the pool's own clock at the configured interval, and on demand.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use zonal::Config;
 use zonal::config::StatInterval;
 use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest, Topology};
-
-/// A timeout that is far longer than any wait in this file. A test that waits longer has failed.
-const TOO_LONG: Duration = Duration::from_secs(60);
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < TOO_LONG, "{what}: not within {TOO_LONG:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
+use zonal_testing::eventually;
 
 fn pool(interval: StatInterval) -> Pool {
     let config = Config { stat_interval: interval, ..Config::default() };

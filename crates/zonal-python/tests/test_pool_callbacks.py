@@ -261,10 +261,10 @@ def test_the_interpreter_ends_while_callbacks_run(run):
         """
         import threading, zonal
         pool = zonal.Pool("8M", fake_nodes=1)
-        held = []
+        held, busy = [], threading.Event()
         class Busy:
             def count(self, request): return 1000
-            def reclaim(self, request): return 1
+            def reclaim(self, request): busy.set(); return 1
         pool.register_reclaimer(Busy())
         pool.on_pressure(lambda event: None)
         def work():
@@ -277,8 +277,7 @@ def test_the_interpreter_ends_while_callbacks_run(run):
                     return
         for _ in range(2):
             threading.Thread(target=work, daemon=True).start()
-        import time
-        time.sleep(0.2)  # the threads must be in the midst of it
+        assert busy.wait(60)  # the threads must be in the midst of it
         """
     )
 

@@ -264,7 +264,7 @@ static void test_ends_while_in_use(void)
 }
 
 static pthread_mutex_t program_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic int is_reclaiming;
+static _Atomic int is_reclaiming, is_locked, is_closing;
 static zonal_pool locked_pool;
 static zonal_block locked_block;
 
@@ -279,7 +279,8 @@ static uint64_t reclaim_with_lock(void *context, const zonal_reclaim_request *re
 {
 	(void)context, (void)request;
 	is_reclaiming = 1;
-	usleep(20000);
+	while (!is_locked)
+		usleep(100);
 	pthread_mutex_lock(&program_lock);
 	pthread_mutex_unlock(&program_lock);
 	return 0;
@@ -297,7 +298,9 @@ static void *free_with_lock(void *argument)
 	while (!is_reclaiming)
 		usleep(100);
 	pthread_mutex_lock(&program_lock);
-	usleep(10000);
+	is_locked = 1;
+	while (!is_closing)
+		usleep(100);
 	CHECK(zonal_free(locked_pool, locked_block.address, locked_block.bytes) == ZONAL_OK);
 	pthread_mutex_unlock(&program_lock);
 	return NULL;
@@ -318,6 +321,7 @@ static void test_locks_of_the_program(void)
 	CHECK(pthread_create(&threads[1], NULL, free_with_lock, NULL) == 0);
 	while (!is_reclaiming)
 		usleep(100);
+	is_closing = 1;
 	CHECK(zonal_pool_close(locked_pool, 0) == ZONAL_BUSY);
 	for (int at = 0; at < 2; at++)
 		pthread_join(threads[at], NULL);

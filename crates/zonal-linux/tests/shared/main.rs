@@ -186,7 +186,7 @@ fn the_dead_are_recovered_while_the_pools_threads_are_paused() {
     other.ask("pages 1");
     let left = pool.with_threads_paused(|_| {
         other.die();
-        // The pool's own thread finds out, too, and must not lock the table before the end of the pause.
+        // The pool's own thread finds out, too, and must not lock the table before the end of the pause. It has time to.
         std::thread::sleep(Duration::from_millis(400));
         pool.recover_dead().map(|_| pool.owners().len())
     });
@@ -200,7 +200,7 @@ fn a_stopped_process_is_not_dead() {
     let mut other = Other::start(&place);
     other.ask("pages 100");
     other.signal(libc::SIGSTOP);
-    std::thread::sleep(Duration::from_millis(300));
+    zonal_testing::eventually("the other process stops", || other.state() == "T");
     assert_eq!(pool.recover_dead().unwrap(), PageCount::ZERO);
     assert_eq!(pool.owners().len(), 2);
     let block = page(&pool);

@@ -76,6 +76,12 @@ impl Other {
         unsafe { libc::kill(self.process.id() as libc::pid_t, signal) };
     }
 
+    /// Returns the letter for the state of the process, as in `proc_pid_stat(5)`.
+    pub(crate) fn state(&self) -> String {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        stat.rsplit(") ").next().unwrap()[..1].to_owned()
+    }
+
     pub(crate) fn die(self) {}
 }
 
