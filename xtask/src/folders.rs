@@ -218,6 +218,7 @@ const LAYERS: [Layers; 19] = [
         name: "zonal-bench",
         order: &[
             "counting",
+            "cpu_time",
             "described",
             "pool_run",
             "spread",

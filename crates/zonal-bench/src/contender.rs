@@ -31,7 +31,7 @@ pub type Reason = String;
 /// Creates a contender whose pool has the given number of frames.
 type Make = dyn Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync;
 
-/// Says why a contender cannot run a workload with a pool of this size on a number of threads, if it cannot.
+/// Says why a contender cannot run a workload with such a pool on so many threads, if it cannot.
 type Admit = dyn Fn(Workload, PageCount, usize) -> Result<(), Reason> + Send + Sync;
 
 /// A contender's name, its version, and a function that creates it.

@@ -32,7 +32,7 @@ use crate::values::ForceArg;
 const POOL_BYTES: u64 = 512 << 20;
 /// Duration of the run on the pool.
 const ON_POOL: Duration = Duration::from_secs(2);
-/// Duration of the measurements of cleared pages.
+/// How long cleared pages are measured.
 const CLEARED: Duration = Duration::from_secs(2);
 
 /// The arguments of the check-up.
