@@ -70,13 +70,15 @@ enum {
  * other thread.
  */
 static bool has_purger;
+static size_t purger_stack;
 static _Atomic(uintptr_t) is_purger_started;
 static _Atomic(size_t) bytes_of_pages;
 /* Whether the thread waits until memory is freed, as a futex. */
 static _Atomic(uint32_t) is_purger_idle;
 
-void zonal_malloc_purge_when_idle(void)
+void zonal_malloc_purge_when_idle(size_t stack)
 {
+	purger_stack = stack;
 	has_purger = mi_arena_purge_delay() > 0;
 }
 
@@ -125,7 +127,7 @@ static mi_decl_noinline void zonal_start_purger(void)
 	sigfillset(&all);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, 256 << 10);
+	pthread_attr_setstacksize(&attributes, purger_stack);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* the signals of the program are for its own threads */
 	if (pthread_create(&thread, &attributes, zonal_purge, NULL) == 0)
 		pthread_setname_np(thread, "zonal-purge");
@@ -134,14 +136,15 @@ static mi_decl_noinline void zonal_start_purger(void)
 	errno = error;
 }
 
-/* Counts allocated and freed memory, and starts the thread when it is enough. */
-static void zonal_count(size_t bytes)
+/*
+ * Counts allocated and freed memory. Returns whether it is enough for the thread, which only an allocation starts: the C
+ * library frees the thread-locals of ended threads while it holds a lock that `pthread_create` needs.
+ */
+static bool zonal_count(size_t bytes)
 {
 	zonal_after_fork();
-	if (has_purger && mi_atomic_load_relaxed(&is_purger_started) == 0 &&
-	    mi_atomic_add_relaxed(&bytes_of_pages, bytes) >= PURGE_FROM &&
-	    mi_atomic_exchange_acq_rel(&is_purger_started, (uintptr_t)1) == 0)
-		zonal_start_purger();
+	return has_purger && mi_atomic_load_relaxed(&is_purger_started) == 0 &&
+	       mi_atomic_add_relaxed(&bytes_of_pages, bytes) >= PURGE_FROM;
 }
 
 /* --- Pages --- */
@@ -149,7 +152,9 @@ static void zonal_count(size_t bytes)
 /* Allocates a page on the node of the CPU. By itself, mimalloc knows the node on which a thread began. */
 static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t alignment)
 {
-	zonal_count(_mi_align_up(block_size, MI_ARENA_SLICE_SIZE));
+	if (zonal_count(_mi_align_up(block_size, MI_ARENA_SLICE_SIZE)) &&
+	    mi_atomic_exchange_acq_rel(&is_purger_started, (uintptr_t)1) == 0)
+		zonal_start_purger();
 	if (cpu_nodes != NULL) {
 		const int cpu = KEEPING_ERRNO(sched_getcpu());
 		if (cpu >= 0 && (size_t)cpu < cpu_count && cpu_nodes[cpu] >= 0)
@@ -180,7 +185,7 @@ static void zonal_page_free(mi_page_t *page, mi_theap_t *theap)
 {
 	const bool is_purged = page->memid.memkind == MI_MEM_ARENA && !page->memid.is_pinned;
 	if (is_purged)
-		zonal_count(mi_size_of_slices(page->memid.mem.arena.slice_count));
+		(void)zonal_count(mi_size_of_slices(page->memid.mem.arena.slice_count));
 	if (is_purged && page->memid.mem.arena.slice_count >= DISCARDED_SLICES && mi_arena_purge_delay() >= 0)
 		zonal_discard(page);
 	_mi_arenas_page_free(page, theap);

@@ -48,7 +48,7 @@ unsafe extern "C" {
     safe fn mi_option_get(option: c_int) -> c_long;
     safe fn mi_option_set(option: c_int, value: c_long);
     safe fn mi_option_set_default(option: c_int, value: c_long);
-    safe fn zonal_malloc_purge_when_idle();
+    safe fn zonal_malloc_purge_when_idle(stack: usize);
     safe fn zonal_malloc_is_child() -> bool;
     fn zonal_malloc_write(descriptor: c_int, text: *const c_char, bytes: usize) -> bool;
     fn zonal_malloc_die(message: *const c_char) -> !;
@@ -142,10 +142,10 @@ pub(crate) fn prefer_nodes(nodes: &'static [c_int]) {
     unsafe { zonal_malloc_set_nodes(nodes.as_ptr(), nodes.len()) };
 }
 
-/// Makes a thread return free memory of arenas to the kernel while the program does not allocate. The thread is started
-/// when the program has used some memory.
-pub(crate) fn purge_when_idle() {
-    zonal_malloc_purge_when_idle();
+/// Makes a thread return free memory of arenas to the kernel while the program does not allocate. The thread, with a stack of
+/// `stack` bytes, is started when the program has used some memory.
+pub(crate) fn purge_when_idle(stack: usize) {
+    zonal_malloc_purge_when_idle(stack);
 }
 
 /// Whether this process is a child, made by `fork`, of the one that loaded the library.

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::fmt::Display;
-use std::{env, thread};
+use std::{env, mem, thread};
 #[cfg(not(test))]
 use std::{panic, sync::Once};
 
@@ -28,6 +28,11 @@ const SMALLEST_DEFAULT: u64 = 4 * UNIT as u64;
 
 /// The size in KiB up to which objects are in arenas: that of the largest arena. mimalloc's default is 2 GiB.
 const LARGEST_OBJECT: c_long = 16 << 20;
+
+/// Bytes of a stack beside the least that the system needs: of the thread that builds the pool, and of the one that returns
+/// memory.
+const STACK_BYTES: usize = 2 << 20;
+const PURGER_STACK_BYTES: usize = 256 << 10;
 
 /// Runs before `main` and before the constructors of the program, but after those of the libraries that it uses. Called
 /// by `native/zonal.c`; later calls have no effect.
@@ -89,7 +94,9 @@ fn register_barrier() {
 /// program would use the rest of the memory that this library needs to build the pool.
 fn on_another_thread(options: &Options) -> Result<(), String> {
     thread::scope(|scope| {
-        let thread = thread::Builder::new().name("zonal-start".into()).spawn_scoped(scope, || serve(options));
+        let builder =
+            thread::Builder::new().name("zonal-start".into()).stack_size(STACK_BYTES + least_stack());
+        let thread = builder.spawn_scoped(scope, || serve(options));
         let thread = match thread {
             Ok(thread) => thread,
             // The limits of the process leave nothing for a pool.
@@ -98,6 +105,17 @@ fn on_another_thread(options: &Options) -> Result<(), String> {
         };
         thread.join().unwrap_or_else(|_| Err("an internal error".into()))
     })
+}
+
+/// Returns the bytes of a stack that the C library needs for itself, above all for the program's thread-locals, which are part
+/// of the size that a thread is given.
+fn least_stack() -> usize {
+    /// Does not read the attributes.
+    type LeastStack = extern "C" fn(Option<&libc::pthread_attr_t>) -> usize;
+    // SAFETY: the name ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+    // SAFETY: it is null, or this function of glibc, which has this signature.
+    unsafe { mem::transmute::<*mut c_void, Option<LeastStack>>(found) }.map_or(0, |least| least(None))
 }
 
 /// Builds the pool of this process.
@@ -122,7 +140,7 @@ fn serve(options: &Options) -> Result<(), String> {
         mimalloc::set_option(MiOption::MinimalPurgeSize, 2 << 10);
     }
     if !keeps_pages && !options.has_no_purge_thread {
-        mimalloc::purge_when_idle();
+        mimalloc::purge_when_idle(PURGER_STACK_BYTES + least_stack());
     }
     mimalloc::set_option(MiOption::ArenaMaxObjectSize, LARGEST_OBJECT);
     if options.when_full == WhenFull::Fail {

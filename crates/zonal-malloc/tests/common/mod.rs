@@ -30,19 +30,24 @@ impl Program {
     pub(crate) fn build(source: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
+        if let Err(error) = Self::compile(source, &["-lpthread", "-ldl"], &path) {
+            skipped!("{source}: {error}");
+            return None;
+        }
+        Some(Self { path, folder })
+    }
+
+    /// Compiles a source to a file, or returns why no compiler can be started.
+    pub(crate) fn compile(source: &str, flags: &[&str], to: &Path) -> Result<(), String> {
         let (compiler, standard) =
             if source.ends_with(".cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=gnu11") };
         let mut call = Command::new(compiler);
         call.args([standard, "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-builtin"]);
         call.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source));
-        match call.args(["-lpthread", "-ldl", "-o"]).arg(&path).output() {
-            Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
-            Err(error) => {
-                skipped!("{source}: no {compiler}: {error}");
-                return None;
-            }
-        }
-        Some(Self { path, folder })
+        let output = call.args(flags).arg("-o").arg(to).output();
+        let output = output.map_err(|error| format!("no {compiler}: {error}"))?;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        Ok(())
     }
 
     pub(crate) fn report(&self) -> PathBuf {

@@ -1,12 +1,12 @@
-/* Memory that is freed is returned to the kernel, although the program does not allocate any more. With an argument, only
- * large blocks are checked, which are returned at once. */
+/* Memory that is freed is returned to the kernel, although the program does not allocate any more. In a child, the thread that
+ * does so starts with an allocation. With an argument, only large blocks are checked, which are returned at once. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "checks.h"
 
-enum { BLOCKS = 200000, BYTES = 1000, LARGE = 128 << 20, LIMIT = 60 /* seconds */ };
+enum { BLOCKS = 200000, BYTES = 1000, LARGE = 128 << 20, PAGE = 1 << 20, LIMIT = 60 /* seconds */ };
 
 /* Waits until at most `mib` are resident. */
 static void wait_for(long mib)
@@ -26,8 +26,10 @@ static void check_small_blocks(long before)
 	pid_t process = fork();
 	for (int at = 0; at < BLOCKS; at++)
 		free(blocks[at]);
+	if (process == 0)
+		free(malloc(PAGE));
 	wait_for(before + 40);
-	if (process == 0) /* a child that does not allocate returns what it inherited, too */
+	if (process == 0) /* a child returns what it inherited, too */
 		_exit(failures != 0);
 	CHECK(waitpid(process, &status, 0) == process && status == 0);
 }
