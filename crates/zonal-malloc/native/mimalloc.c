@@ -35,7 +35,10 @@ _Static_assert(MI_PAGE_META_IS_SEPARATED, "descriptions of pages are outside the
  */
 static _Atomic(size_t) claims_begun;
 static _Atomic(size_t) claims_ended;
-/* Held by the thread that purges arenas. In mimalloc, it is a local variable, which a child of `fork` cannot release. */
+/*
+ * Held by the thread that purges arenas, or that finds them full in `zonal_page_or_wait`. In mimalloc, it is a local variable,
+ * which a child of `fork` cannot release.
+ */
 static mi_atomic_guard_t purge_lock;
 
 static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t alignment);
@@ -94,7 +97,18 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 	for (bool _mi_guard_once = true;                                                           \
 	     _mi_guard_once && mi_atomic_cas_strong_acq_rel(&purge_lock, &_mi_guard_expected, (uintptr_t)1); \
 	     (mi_atomic_store_release(&purge_lock, (uintptr_t)0), _mi_guard_once = false))
+
+/* Whether this thread may only use the arenas that there are. */
+static __thread bool is_within_arenas;
+
+static bool zonal_is_enabled(mi_option_t option)
+{
+	return (option == mi_option_disallow_os_alloc && is_within_arenas) || mi_option_is_enabled(option);
+}
+
+#define mi_option_is_enabled zonal_is_enabled
 #include "arena.c"
+#undef mi_option_is_enabled
 #undef mi_bitmap_clear_once_set
 #undef mi_bitmap_try_find_and_claim
 #include "arena-meta.c"

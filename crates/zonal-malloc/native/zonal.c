@@ -62,6 +62,8 @@ enum {
 	/* Milliseconds between two purges, and the bytes of pages after which the thread starts. */
 	PURGE_PAUSE = 10,
 	PURGE_FROM = 64 << 20,
+	/* Nanoseconds between two attempts to allocate while memory is returned. */
+	RETRY_PAUSE = 100000,
 };
 
 /*
@@ -149,6 +151,31 @@ static bool zonal_count(size_t bytes)
 
 /* --- Pages --- */
 
+/*
+ * Allocates a page outside the arenas, or fails, only while no memory is returned to the kernel: what is returned is not free
+ * until that is done. The thread that returns it allocates nothing meanwhile.
+ */
+static mi_page_t *zonal_page_or_wait(mi_theap_t *theap, size_t block_size, size_t alignment)
+{
+	const int error = errno;
+	uintptr_t expected = 0;
+	mi_page_t *page;
+	is_within_arenas = true;
+	while ((page = _mi_arenas_page_alloc(theap, block_size, alignment)) == NULL &&
+	       !mi_atomic_cas_strong_acq_rel(&purge_lock, &expected, (uintptr_t)1)) {
+		expected = 0;
+		/* A function of the C library would be a point of cancellation. */
+		syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = RETRY_PAUSE}, NULL);
+	}
+	is_within_arenas = false;
+	errno = error;
+	if (page == NULL) {
+		page = _mi_arenas_page_alloc(theap, block_size, alignment);
+		mi_atomic_store_release(&purge_lock, (uintptr_t)0);
+	}
+	return page;
+}
+
 /* Allocates a page on the node of the CPU. By itself, mimalloc knows the node on which a thread began. */
 static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t alignment)
 {
@@ -160,7 +187,10 @@ static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t 
 		if (cpu >= 0 && (size_t)cpu < cpu_count && cpu_nodes[cpu] >= 0)
 			theap->tld->numa_node = cpu_nodes[cpu];
 	}
-	return _mi_arenas_page_alloc(theap, block_size, alignment);
+	/* Arenas have no larger alignments. */
+	if (alignment > MI_PAGE_MAX_OVERALLOC_ALIGN)
+		return _mi_arenas_page_alloc(theap, block_size, alignment);
+	return zonal_page_or_wait(theap, block_size, alignment);
 }
 
 /* Returns the memory of a page to the kernel, and records that it is zero. */

@@ -125,6 +125,16 @@ fn an_idle_process_returns_memory_that_was_freed() {
     program.checked(&output);
 }
 
+/// With a short delay, memory is returned many times.
+#[test]
+fn memory_that_is_being_returned_is_waited_for() {
+    let Some(program) = Program::build("purge.c") else { return };
+    for when_full in ["WHEN_FULL=kernel", "WHEN_FULL=fail"] {
+        let mut call = program.call(&["SIZE=512M", "FAKE_NODES=1", when_full]);
+        program.checked(&call.env("MIMALLOC_PURGE_DELAY", "10").output().unwrap());
+    }
+}
+
 #[test]
 fn threads_with_large_thread_locals_end() {
     let Some(program) = Program::build("locals.c") else { return };
