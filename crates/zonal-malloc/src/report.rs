@@ -128,14 +128,14 @@ extern "C" fn write_at_exit() {
     let _ = panic::catch_unwind(|| write(&facts.output, &facts.text()));
 }
 
-/// Writes that there is no pool, because no size is set and the limits of the process leave too little.
+/// Writes that there is no pool, because no size is set and too little memory is known to be available and allowed.
 pub(crate) fn write_without_pool(output: &Output) {
     let (program, process) = (program(), process::id());
     // The program runs as well without the line.
     let _ = write(
         output,
         &format!(
-            "zonal-malloc: {program}, process {process}: no pool, because less than 256 MiB are available or allowed\n"
+            "zonal-malloc: {program}, process {process}: no pool, because less than 256 MiB are known to be available and allowed\n"
         ),
     );
 }

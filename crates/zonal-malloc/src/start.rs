@@ -174,12 +174,13 @@ fn is_explicit(options: &Options) -> bool {
     matches!(options.huge_pages, Some(HugePages::Explicit | HugePages::Explicit1G))
 }
 
-/// Builds the pool, or returns `None` if no size is set and the limits of the process leave too little for one.
+/// Builds the pool, or returns `None` if no size is set and too little memory is known to be available and allowed.
 fn build(options: &Options) -> Result<Option<Pool>, String> {
     let failed = |error: &dyn Display| format!("the pool cannot be built: {error}; {}", described(options));
     let size = match options.size {
         Some(size) => size,
-        None => available_bytes().map_err(|error| failed(&error))?.min(limits::bytes_left()) / 2,
+        // Unknown without `/proc`.
+        None => available_bytes().unwrap_or(0).min(limits::bytes_left()) / 2,
     };
     if options.size.is_none() && size < SMALLEST_DEFAULT {
         return Ok(None);

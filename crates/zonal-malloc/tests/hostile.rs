@@ -67,6 +67,19 @@ fn programs_with_small_limits_run_without_a_pool() {
 }
 
 #[test]
+fn programs_that_cannot_read_proc_run_without_a_pool() {
+    let Some(program) = Program::build("fork.c") else { return };
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$0\" child"]);
+    let output = preloaded(hidden, &["CHILDREN=yes"]).arg(&program.path).output().unwrap();
+    let error = text(&output.stderr);
+    if error.contains("unshare") || error.contains("mount") {
+        return skipped!("programs without /proc: {}", error.trim());
+    }
+    assert_eq!((text(&output.stdout).as_str(), error.as_str()), ("no pool\n", ""));
+}
+
+#[test]
 fn names_are_printed_without_control_characters() {
     let Some(program) = Program::build("full.c") else { return };
     let odd = program.path.with_file_name("a\u{1b}[31m\nb");
