@@ -8,9 +8,12 @@
 /* Reads a variable for an option of mimalloc. Ignores the environment of programs with set-user-id. */
 static bool zonal_getenv(const char *name, char *result, size_t size)
 {
-	/* Options that this library sets itself, and those that end a program with other arenas or a late `free`. */
-	static const char *const ignored[] = {"disallow_os_alloc", "limit_os_alloc", "arena_max_object_size",
-					      "disallow_arena_alloc", "max_vabits", "destroy_on_exit"};
+	/*
+	 * Options that this library sets itself, those that end a program with other arenas or a late `free`, and one with which
+	 * arenas do not learn what is committed.
+	 */
+	static const char *const ignored[] = {"disallow_os_alloc", "limit_os_alloc",  "arena_max_object_size", "disallow_arena_alloc",
+					      "max_vabits",	   "destroy_on_exit", "page_commit_on_demand"};
 	for (size_t at = 0; at < sizeof(ignored) / sizeof(*ignored); at++)
 		if (strcmp(name + strlen("mimalloc_"), ignored[at]) == 0)
 			return false;

@@ -8,15 +8,7 @@ use std::process::{Command, Output};
 
 use zonal_testing::skipped;
 
-use common::{Program, preloaded, text};
-
-/// Returns the MiB before `after` in the report line that begins with `line`.
-fn mib(report: &str, line: &str, after: &str) -> f64 {
-    let found = report.lines().find(|found| found.trim_start().starts_with(line));
-    let found = found.unwrap_or_else(|| panic!("no line {line} in {report}"));
-    let (before, _) = found.split_once(after).unwrap_or_else(|| panic!("no {after} in {found}"));
-    before.rsplit([' ', ',']).find(|part| !part.is_empty()).unwrap().parse().unwrap()
-}
+use common::{Program, mib, preloaded, text};
 
 #[test]
 fn every_function_serves_from_the_pool() {

@@ -95,3 +95,11 @@ pub(crate) fn preloaded(mut call: Command, settings: &[&str]) -> Command {
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+/// Returns the MiB before `after` in the report line that begins with `line`.
+pub(crate) fn mib(report: &str, line: &str, after: &str) -> f64 {
+    let found = report.lines().find(|found| found.trim_start().starts_with(line));
+    let found = found.unwrap_or_else(|| panic!("no line {line} in {report}"));
+    let (before, _) = found.split_once(after).unwrap_or_else(|| panic!("no {after} in {found}"));
+    before.rsplit([' ', ',']).find(|part| !part.is_empty()).unwrap().parse().unwrap()
+}

@@ -1,4 +1,4 @@
-/* Allocates twice the pool of 64 MiB, and counts where the blocks are. With an argument, keeps them. */
+/* Allocates 128 blocks, twice a pool of 64 MiB, and counts where they are. With arguments, keeps them: the second is their size. */
 #include <errno.h>
 #include <string.h>
 #include "checks.h"
@@ -7,18 +7,18 @@ enum { BLOCKS = 128 };
 
 int main(int count, char **arguments)
 {
-	(void)arguments;
 	static char *blocks[BLOCKS];
+	size_t bytes = count > 2 ? strtoul(arguments[2], NULL, 10) : 1 << 20;
 	int inside = 0, outside = 0, failed = 0;
 	for (int at = 0; at < BLOCKS; at++) {
 		errno = 0;
-		blocks[at] = malloc(1 << 20);
+		blocks[at] = malloc(bytes);
 		if (!blocks[at]) {
 			CHECK(errno == ENOMEM);
 			failed++;
 			continue;
 		}
-		memset(blocks[at], at, 1 << 20);
+		memset(blocks[at], at, bytes);
 		*(node_of(blocks[at]) >= 0 ? &inside : &outside) += 1;
 	}
 	if (count > 1)
