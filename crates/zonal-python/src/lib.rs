@@ -17,7 +17,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// Adds the native part of the package to its module.
-#[pymodule]
+///
+/// Several checks rely on no other thread running Python code meanwhile, so the module requires the interpreter's lock.
+#[pymodule(gil_used = true)]
 fn _zonal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter()?;
     calls::load(module.py())?;

@@ -45,6 +45,12 @@ def test_stubs_name_every_member():
                 assert inherited or f"def {member}(" in part[0], f"{name}.{member}"
 
 
+def test_the_module_requires_the_interpreters_lock():
+    """The module for several versions of Python, which is built here, does not contain what free-threaded ones read."""
+    source = (HERE.parent / "src" / "lib.rs").read_text()
+    assert re.findall(r"^#\[pymodule.*", source, re.M) == ["#[pymodule(gil_used = true)]"]
+
+
 def programs():
     """Returns the programs of the sections about pools. Those of other sections are in test_guide.py."""
     page = HERE.parents[2] / "docs" / "python.md"
