@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use zonal_linux::PageCount;
 
 use super::block::{Block, Run, freed};
-use super::errors::invalid;
+use super::errors::{invalid, unless_raised};
 use super::placement::Placement;
 use super::state::Shared;
 use super::{dlpack, placement};
@@ -169,8 +169,9 @@ impl Buffer {
         slf
     }
 
-    fn __exit__(&self, _kind: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
-        self.block.take().map(drop)
+    /// Frees the memory. If an exception is on its way and views exist, the memory stays until it is no longer used.
+    fn __exit__(&self, kind: Bound<'_, PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+        unless_raised(&kind, self.block.take().map(drop))
     }
 
     /// Fills a view of the memory, which ends with `__releasebuffer__`.

@@ -67,6 +67,11 @@ pub(crate) fn resize_error(message: impl Display, done: u64) -> PyErr {
     error
 }
 
+/// Returns the result of leaving a context. An exception of the program, of the type `kind`, is more important than an error.
+pub(crate) fn unless_raised(kind: &Bound<'_, PyAny>, left: PyResult<()>) -> PyResult<()> {
+    if kind.is_none() { left } else { Ok(()) }
+}
+
 /// Returns an error about an argument.
 #[cold]
 pub(crate) fn invalid(message: impl Display) -> PyErr {

@@ -17,7 +17,7 @@ use super::arrays::ArrayMemory;
 use super::buffer::Buffer;
 use super::build::Options;
 use super::callbacks::{Handle, Registered, check_outside};
-use super::errors::{Kind, invalid, resize_error};
+use super::errors::{Kind, invalid, resize_error, unless_raised};
 use super::kept;
 use super::numpy::NumpyArrays;
 use super::observe;
@@ -192,10 +192,7 @@ impl Pool {
         _value: Py<PyAny>,
         _traceback: Py<PyAny>,
     ) -> PyResult<()> {
-        match self.close(py) {
-            Err(_) if !kind.is_none() => Ok(()),
-            other => other,
-        }
+        unless_raised(&kind, self.close(py))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

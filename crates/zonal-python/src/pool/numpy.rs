@@ -11,7 +11,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::arrays::{ArrayMemory, Hook};
-use super::errors::invalid;
+use super::errors::{invalid, unless_raised};
 use super::state::held;
 use crate::pool::Pool;
 
@@ -151,7 +151,7 @@ impl NumpyArrays {
     fn __exit__(
         &self,
         py: Python<'_>,
-        _kind: Py<PyAny>,
+        kind: Bound<'_, PyAny>,
         _value: Py<PyAny>,
         _traceback: Py<PyAny>,
     ) -> PyResult<()> {
@@ -161,14 +161,15 @@ impl NumpyArrays {
         let is_own = entered.as_ref().map(|entered| entered.own.is(&current));
         let left = if is_own == Some(true) { entered.take() } else { None };
         drop(entered);
-        match (left, is_own) {
+        let left = match (left, is_own) {
             (Some(left), _) => numpy.set(left.before.bind(py)).map(drop),
             (None, None) => Err(invalid("this context has not been entered, or has been left before")),
             (None, Some(_)) => Err(invalid(
                 "this context must be left by the thread or task that entered it, after the contexts that it entered \
                  later; it is still entered",
             )),
-        }
+        };
+        unless_raised(&kind, left)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
