@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyDictMethods};
 use zonal_linux::{
@@ -104,7 +105,11 @@ impl Options<'_, '_> {
         // A copy, because code of `value` could change the dict.
         let settings = self.settings.map(PyDictMethods::copy).transpose()?;
         for (name, value) in settings.iter().flatten() {
-            let set: Result<(), SettingError> = config.set(&name.extract::<String>()?, &text_of(&value)?);
+            let Ok(name) = name.extract::<String>() else {
+                let message = format!("settings has the key {}; keys are names of settings", name.repr()?);
+                return Err(PyTypeError::new_err(message));
+            };
+            let set: Result<(), SettingError> = config.set(&name, &text_of(&name, &value)?);
             set.map_err(|error| error_of(&error))?;
         }
         Ok(config)

@@ -157,7 +157,9 @@ impl Pool {
         let pairs: PyResult<Vec<(i64, i64)>> = weights
             .copy()?
             .iter()
-            .map(|(node, weight)| Ok((integer("node", &node)?, integer("weight", &weight)?)))
+            .map(|(node, weight)| {
+                Ok((integer("a node in weights", &node)?, integer("a weight in weights", &weight)?))
+            })
             .collect();
         let pairs = pairs?;
         self.shared.with(py, |pool| Policy::weighted(&self.shared, pool, &pairs))?

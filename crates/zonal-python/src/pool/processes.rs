@@ -14,7 +14,7 @@ use super::buffer::Buffer;
 use super::build::error_of_build;
 use super::errors::{Kind, invalid};
 use super::handle::Pool;
-use super::request::count;
+use super::request::{count, integer};
 use super::state::Shared;
 use crate::table::{Column, Table};
 
@@ -37,7 +37,7 @@ impl Place {
         match shared.cast::<PyBool>() {
             Ok(is_shared) if is_shared.is_true() => Ok(Self::Memory),
             Ok(_) => Ok(Self::Nowhere),
-            Err(_) => Ok(Self::Path(shared.extract()?)),
+            Err(_) => Ok(Self::Path(path("shared", shared, "a path, True or False")?)),
         }
     }
 
@@ -77,6 +77,16 @@ impl Place {
     }
 }
 
+/// Returns the path that Python passes as the argument `name`, which can also be something else.
+fn path(name: &str, value: &Bound<'_, PyAny>, allowed: &str) -> PyResult<PathBuf> {
+    match value.extract::<PathBuf>() {
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => {
+            Err(PyTypeError::new_err(format!("{name} is {}; it must be {allowed}", value.repr()?)))
+        }
+        found => found,
+    }
+}
+
 /// Joins a pool that another process has built with `shared`: at its path or that of a socket on which it is published, or by a
 /// descriptor (`pool.shared_fd`).
 ///
@@ -87,24 +97,24 @@ impl Place {
 #[pyfunction]
 #[pyo3(signature = (place, /, *, name=None))]
 pub(crate) fn join(py: Python<'_>, place: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Pool> {
-    let joined = match place.extract::<i32>() {
-        Ok(fd) if fd < 0 => return Err(invalid(format_args!("the descriptor is {fd}, which is none"))),
-        Ok(fd) => py.detach(|| {
+    let joined = if place.hasattr("__index__")? && !place.is_instance_of::<PyBool>() {
+        let number = integer("place", place)?;
+        let fd = i32::try_from(number).ok().filter(|&fd| fd >= 0);
+        let fd = fd.ok_or_else(|| invalid(format_args!("place is {number}, which is no descriptor")))?;
+        py.detach(|| {
             // SAFETY: the number is not negative. The calls open its file by number, and fail if there is none.
             let file = unsafe { BorrowedFd::borrow_raw(fd) };
             match name {
                 Some(name) => zonal_linux::Pool::join_file_as(file, name),
                 None => zonal_linux::Pool::join_file(file),
             }
-        }),
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
-            let path: PathBuf = place.extract()?;
-            py.detach(|| match name {
-                Some(name) => zonal_linux::Pool::join_as(path, name),
-                None => zonal_linux::Pool::join(path),
-            })
-        }
-        Err(error) => return Err(error),
+        })
+    } else {
+        let path = path("place", place, "a path or a descriptor")?;
+        py.detach(|| match name {
+            Some(name) => zonal_linux::Pool::join_as(path, name),
+            None => zonal_linux::Pool::join(path),
+        })
     };
     let pool = joined.map_err(|error| error_of_join(&error))?;
     Ok(Pool { shared: Arc::new(Shared::new(pool)) })

@@ -153,6 +153,9 @@ pub(crate) fn integer(name: &str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
             // Its digits may be more than the interpreter is willing to print.
             Err(invalid(format_args!("{name} has more than 63 bits; no value that is allowed has so many")))
         }
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => {
+            Err(PyTypeError::new_err(format!("{name} is {}; it must be an integer", value.repr()?)))
+        }
         other => other,
     }
 }

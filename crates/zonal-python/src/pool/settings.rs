@@ -22,19 +22,19 @@ pub(crate) fn error_of(error: &SettingError) -> PyErr {
     kind.error(error)
 }
 
-/// Returns a value as the text that a setting parses.
-pub(crate) fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+/// Returns a value of the setting `name` as the text that it parses.
+pub(crate) fn text_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(text.to_cow()?.into_owned());
     }
     if value.is_instance_of::<PyInt>() {
-        return integer("the value", value).map(|number| number.to_string());
+        return integer(name, value).map(|number| number.to_string());
     }
     if let Ok(numbers) = value.extract::<Vec<u64>>() {
         let texts: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         return Ok(texts.join(" "));
     }
-    Err(invalid(format_args!("the value is {}; pass a number, a text, or a list of numbers", value.repr()?)))
+    Err(invalid(format_args!("{name} is {}; pass a number, a text, or a list of numbers", value.repr()?)))
 }
 
 fn value_of<'py>(py: Python<'py>, value: SettingValue) -> PyResult<Bound<'py, PyAny>> {
@@ -61,7 +61,7 @@ impl Settings {
 
     fn __setitem__(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         check_outside("settings")?;
-        let text = text_of(value)?;
+        let text = text_of(name, value)?;
         self.0.without(py, |pool| pool.set_setting(name, &text))?.map_err(|error| error_of(&error))
     }
 
