@@ -25,7 +25,7 @@ const LOOKS_A_DEATH: u32 = 40;
 /// A lock for short sections whose holder may be preempted at any time. Only pools use it. While a thread holds any
 /// such lock, its requests do not wait, as if they came from a signal handler.
 ///
-/// Invariant: while held, the holder's name, with [`TORN`] while torn; else 0. Zeroed memory is an unlocked lock, as the
+/// Invariant: while held, the holder's name, with the highest bit set while torn; else 0. Zeroed memory is an unlocked lock, as the
 /// core requires of a platform.
 #[derive(Debug)]
 #[repr(transparent)]
