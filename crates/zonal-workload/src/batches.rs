@@ -11,8 +11,9 @@ use crate::{PageSource, Plan};
 
 /// Frames of a batch.
 const BATCH: usize = 512;
-/// Frames of a `repeat` round: 128 MiB of 4 KiB frames.
-const REPEAT: usize = 32768;
+/// Frames of a `repeat` or `touch` round: 128 MiB of 4 KiB frames. Workloads that neither fill the pool nor hold half of it hold at
+/// most this many on each thread.
+pub const REPEAT: usize = 32768;
 /// Pairs between two checks of whether the run is over.
 const PAIRS: usize = 4096;
 

@@ -60,6 +60,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use batches::REPEAT;
 pub use driver::{Measurement, Progress};
 pub use lane::Latency;
 pub use plan::{Latencies, Plan, Workload};

@@ -12,7 +12,7 @@ use rustix::system::uname;
 use zonal::units::PageCount;
 use zonal_linux::available_bytes;
 use zonal_machine::Bytes;
-use zonal_workload::Workload;
+use zonal_workload::{REPEAT, Workload};
 
 pub use self::cost::{PageCost, page_cost};
 use self::mapped::Mapped;
@@ -21,9 +21,6 @@ use crate::contender::{Entry, Reason};
 
 /// Names of the contenders.
 pub const KERNEL_PAGES: [&str; 2] = ["kernel-mmap", "kernel-memfd"];
-
-/// Frames that a thread holds at most in workloads that neither fill the pool nor hold half of it.
-const HELD_MAX: u64 = 32_768;
 
 /// Returns the entries that get each page from the kernel: by a mapping of its own, and from a file in memory.
 #[must_use]
@@ -57,8 +54,8 @@ fn fits(workload: Workload, frames: PageCount, threads: usize) -> Result<(), Rea
     let touched = match workload {
         Workload::Fill => frames.get(),
         Workload::Random => frames.get() / 2,
-        // A thread holds at most this many, and together they hold at most three quarters of the pool.
-        _ => (frames.get() / 4 * 3).min(HELD_MAX.saturating_mul(threads as u64)),
+        // Together, threads hold at most three quarters of the pool.
+        _ => (frames.get() / 4 * 3).min((REPEAT as u64).saturating_mul(threads as u64)),
     };
     let touched = touched.saturating_mul(page_bytes() as u64);
     let available = available_bytes().map_err(|error| error.to_string())?;
