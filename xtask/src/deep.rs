@@ -1,6 +1,6 @@
 //! Checks that take too long for everyday use, or that need more than the standard toolchain. They are Miri,
-//! sanitizers, the oldest compiler, licences, packaging, coverage, counts of instructions, mutants, virtual machines with several nodes, and the kernel.
-//! They also include the long forms of checks whose short forms are among the tests.
+//! sanitizers, the oldest compiler, licences, packaging, coverage, counts of instructions, mutants, virtual machines with
+//! several nodes, and the kernel. They also include the long forms of checks whose short forms are among the tests.
 //!
 //! A step whose tool is missing is skipped, and prints how to install the tool. Related files: `plan.rs` has the
 //! everyday checks, `mutants.rs` has the mutation tests, and `steps.rs` runs all of these steps.

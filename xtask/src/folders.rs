@@ -141,7 +141,12 @@ const LAYERS: [Layers; 19] = [
         }],
         by_file: true,
     },
-    Layers { name: "zonal-testing", order: &["cpus", "edges", "ledger"], circles: &[], by_file: false },
+    Layers {
+        name: "zonal-testing",
+        order: &["cpus", "edges", "generated", "ledger"],
+        circles: &[],
+        by_file: false,
+    },
     Layers {
         name: "zonal-model",
         order: &[
@@ -218,7 +223,6 @@ const LAYERS: [Layers; 19] = [
         name: "zonal-bench",
         order: &[
             "counting",
-            "cpu_time",
             "described",
             "pool_run",
             "spread",

@@ -135,12 +135,12 @@ pub(crate) fn succeeds(command: &mut Command) -> Outcome {
     if command.get_args().any(|argument| argument == "test") {
         tests_pass(command)
     } else {
-        succeeds_at_all(command)
+        exits_successfully(command)
     }
 }
 
 /// Runs a command with its output passed through; if it runs tests, there may be none.
-pub(crate) fn succeeds_at_all(command: &mut Command) -> Outcome {
+pub(crate) fn exits_successfully(command: &mut Command) -> Outcome {
     judge(command, Command::status)
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let why = |outcome| if let Outcome::Failed(why) = outcome { why } else { panic!("{outcome:?}") };
         assert!(why(tests(0, &[])).ends_with("ran no test"));
         assert!(why(tests(2, &["first", "second"])).ends_with(r#"of these names: {"second"}"#));
-        assert_eq!(succeeds_at_all(Command::new("true").arg("test")), Outcome::Passed);
+        assert_eq!(exits_successfully(Command::new("true").arg("test")), Outcome::Passed);
     }
 
     #[test]

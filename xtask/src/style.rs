@@ -3,7 +3,8 @@
 //! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work and no
 //! machine-specific paths. Unsafe code needs a reason: clippy checks only the code of this target, and these rules
 //! check all of it. The compiler and clippy check function lengths and missing documentation. Related files:
-//! `opened_files.rs` has the rule for files that programs open, `started_threads.rs` that for threads, `test_calls.rs` that for calls in tests, and `arrows.rs` checks dependencies.
+//! `opened_files.rs` has the rule for files that programs open, `started_threads.rs` that for threads, `test_calls.rs`
+//! that for calls in tests, and `arrows.rs` checks dependencies.
 
 use std::path::{Path, PathBuf};
 

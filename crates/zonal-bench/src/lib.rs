@@ -36,7 +36,6 @@ mod chart;
 mod checks;
 mod contender;
 mod counting;
-mod cpu_time;
 mod described;
 mod figures;
 mod floor;

@@ -967,7 +967,7 @@ zonal_status zonal_pool_owner(zonal_pool pool,
 
 /**
  * Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null:
- * 0 if another thread or process has done so, for which the call waits. The pool does so itself when the kernel has torn the process down.
+ * 0 if another thread or process has done so, for which the call waits. The pool does so itself once the kernel has torn down the process.
  * Fails with `ZONAL_BUSY` if another process has the table of processes locked for ten seconds.
  *
  * # Safety

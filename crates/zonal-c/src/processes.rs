@@ -278,7 +278,7 @@ fn owner_of(owner: &PoolOwner) -> zonal_owner {
 }
 
 /// Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null:
-/// 0 if another thread or process has done so, for which the call waits. The pool does so itself when the kernel has torn the process down.
+/// 0 if another thread or process has done so, for which the call waits. The pool does so itself once the kernel has torn down the process.
 /// Fails with `ZONAL_BUSY` if another process has the table of processes locked for ten seconds.
 ///
 /// # Safety

@@ -1,9 +1,8 @@
 //! Compares `include/zonal.h` with the header that the sources generate.
-//!
-//! With the environment variable `ZONAL_BLESS`, the test writes the file instead.
 
-use std::fs;
 use std::path::Path;
+
+use zonal_testing::assert_generated;
 
 #[test]
 fn header_is_that_of_the_sources() {
@@ -17,13 +16,5 @@ fn header_is_that_of_the_sources() {
     let mut text = Vec::new();
     builder.generate().unwrap().write(&mut text);
     let text = String::from_utf8(text).unwrap();
-    let file = root.join("include/zonal.h");
-    if std::env::var_os("ZONAL_BLESS").is_some() {
-        fs::write(&file, &text).unwrap();
-    }
-    let found = fs::read_to_string(&file).unwrap();
-    let differs = found.lines().zip(text.lines()).position(|(found, generated)| found != generated);
-    let at = differs.map_or_else(|| "at the end".to_owned(), |line| format!("from line {} on", line + 1));
-    let advice = "run the test with ZONAL_BLESS=1 and review the header";
-    assert!(found == text, "{} differs from the sources {at}: {advice}", file.display());
+    assert_generated(&root.join("include/zonal.h"), &text);
 }

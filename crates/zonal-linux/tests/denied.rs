@@ -19,7 +19,12 @@ use zonal_linux::{
     HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, SharedError, ShrinkError, TrimError,
     Warning,
 };
-use zonal_testing::{allowed_cpus, eventually, pin_to, skipped};
+use zonal_testing::{allowed_cpus, pin_to, skipped};
+
+#[path = "common/pool_threads.rs"]
+mod pool_threads;
+
+use pool_threads::assert_no_pool_threads;
 
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
@@ -43,17 +48,10 @@ fn mapped_bytes() -> u64 {
     sizes.sum()
 }
 
-/// Returns what pools may leak: bytes of mappings, open files, and threads of pools.
-fn resources() -> [u64; 3] {
-    let count = |folder| std::fs::read_dir(folder).unwrap().count() as u64;
-    [mapped_bytes(), count("/proc/self/fd"), pool_threads()]
-}
-
-/// Counts the threads of pools. The kernel still lists a thread for a moment after it was joined.
-fn pool_threads() -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|name| name.starts_with("zonal-")).count() as u64
+/// Returns what pools may leak, after the end of their threads: bytes of mappings, and open files.
+fn resources() -> [u64; 2] {
+    assert_no_pool_threads();
+    [mapped_bytes(), std::fs::read_dir("/proc/self/fd").unwrap().count() as u64]
 }
 
 /// A refusal of a system call by the kernel, restricted to calls with one given argument value if `when` is set.
@@ -141,7 +139,6 @@ fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) 
     let left_by = |work: &dyn Fn()| {
         let before = resources();
         work();
-        eventually("the end of a pool's threads", || pool_threads() == 0);
         resources().iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect::<Vec<_>>()
     };
     // Each build leaks the same. Stacks that the C library keeps, and those of other tests' threads, come and go. A thread

@@ -1,7 +1,6 @@
 //! Checks that a dropped pool leaves neither threads nor mappings. The test has its own process, because it counts
 //! the threads of the process.
 
-use std::fs;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
@@ -12,20 +11,11 @@ use zonal_testing::{eventually, within_patience};
 
 #[path = "common/maps.rs"]
 mod maps;
+#[path = "common/pool_threads.rs"]
+mod pool_threads;
 
 use maps::is_mapped;
-
-/// Returns the number of threads that belong to pools.
-fn pool_threads() -> usize {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
-    names.filter(|name| name.starts_with("zonal-")).count()
-}
-
-/// Checks that all threads of pools have ended. The kernel still lists a thread for a moment after it was joined.
-fn assert_no_pool_threads() {
-    eventually("the end of all threads of pools", || pool_threads() == 0);
-}
+use pool_threads::{assert_no_pool_threads, pool_threads};
 
 fn pool() -> Pool {
     Pool::builder().size(32 << 20).fake_nodes(3).build().unwrap()

@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::{allowed_cpus, bind, pin_to};
+use zonal_testing::{bind, pin_to, two_cpus};
 
 const POOL_BYTES: u64 = 64 << 20;
 /// Largest number of frames that an owner holds in a round: within the pageset's limits, and beyond them.
@@ -38,16 +38,6 @@ fn pool() -> Pool {
         zonal_testing::skipped!("no restartable sequences here; locks are tested instead");
     }
     pool
-}
-
-/// Returns two CPUs. If there is only one, prints a message and returns `None`.
-fn two_cpus() -> Option<[usize; 2]> {
-    let cpus = allowed_cpus();
-    let two = cpus.first_chunk().copied();
-    if two.is_none() {
-        zonal_testing::skipped!("two CPUs are needed, and this process may use {cpus:?}");
-    }
-    two
 }
 
 /// Interrupts the calling thread without restarting its sequence, because the thread continues at once. Other CPUs

@@ -12,7 +12,7 @@ use zonal::request::PageKind;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::{Ledger, allowed_cpus, pin_to, skipped};
+use zonal_testing::{Ledger, pin_to, skipped, two_cpus};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 5;
@@ -98,11 +98,7 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
     if !pool.uses_sequences() {
         skipped!("no restartable sequences here; locks are tested instead");
     }
-    let mut cpus = allowed_cpus();
-    if cpus.len() < 2 {
-        skipped!("threads migrate between two CPUs, and this process may use {cpus:?}");
-        cpus.clear();
-    }
+    let cpus = two_cpus().map_or_else(Vec::new, Vec::from); // between which threads migrate
     let handler: extern "C" fn(libc::c_int) = on_signal;
     // SAFETY: the handler does nothing.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };

@@ -17,7 +17,7 @@ use common::{check_all_free, ledger_of, sequences, stress_rounds, thread_id, whe
 use zonal::request::{Block, PageKind};
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::{Ledger, allowed_cpus, bind, skipped};
+use zonal_testing::{Ledger, bind, skipped, two_cpus};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
@@ -207,11 +207,7 @@ fn signals_and_migrations_lose_no_frame() {
     if !used {
         skipped!("no restartable sequences here; locks are tested instead");
     }
-    let mut cpus = allowed_cpus();
-    if cpus.len() < 2 {
-        skipped!("threads migrate between two CPUs, and this process may use {cpus:?}");
-        cpus.clear();
-    }
+    let cpus = two_cpus().map_or_else(Vec::new, Vec::from); // between which threads migrate
     let (storm, locked) = (Storm::new(pool), Storm::new(locked));
     for round in stress_rounds() {
         for (micros, burn, cpus) in

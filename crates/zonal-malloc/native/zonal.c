@@ -155,8 +155,8 @@ static bool zonal_count(size_t bytes)
 /* --- Pages --- */
 
 /*
- * Allocates a page outside the arenas, or fails, only while no memory is returned to the kernel: what is returned is not free
- * until that is done. The thread that returns it allocates nothing meanwhile.
+ * Allocates a page outside the arenas, or fails, only while no arena is purged: memory that is returned to the kernel is not
+ * free until that is done. The thread that purges allocates nothing meanwhile.
  */
 static mi_page_t *zonal_page_or_wait(mi_theap_t *theap, size_t block_size, size_t alignment)
 {
@@ -169,6 +169,7 @@ static mi_page_t *zonal_page_or_wait(mi_theap_t *theap, size_t block_size, size_
 		expected = 0;
 		/* A function of the C library would be a point of cancellation. */
 		syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = RETRY_PAUSE}, NULL);
+		zonal_after_fork();
 	}
 	is_within_arenas = false;
 	errno = error;

@@ -2,6 +2,8 @@
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
+use crate::skipped;
+
 /// Returns the CPUs on which the calling thread may run, in order.
 ///
 /// # Panics
@@ -10,6 +12,17 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 pub fn allowed_cpus() -> Vec<usize> {
     let set = sched_getaffinity(None).expect("a thread may ask where it may run");
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Returns two CPUs on which the calling thread may run. If there is only one, reports a skip and returns `None`.
+#[must_use]
+pub fn two_cpus() -> Option<[usize; 2]> {
+    let cpus = allowed_cpus();
+    let two = cpus.first_chunk().copied();
+    if two.is_none() {
+        skipped!("two CPUs are needed, and this process may use {cpus:?}");
+    }
+    two
 }
 
 /// Binds the calling thread to a CPU.

@@ -8,6 +8,7 @@
 
 mod cpus;
 mod edges;
+mod generated;
 mod ledger;
 
 use std::fs::OpenOptions;
@@ -18,8 +19,9 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use cpus::{allowed_cpus, bind, pin_to};
+pub use cpus::{allowed_cpus, bind, pin_to, two_cpus};
 pub use edges::Edges;
+pub use generated::assert_generated;
 pub use ledger::Ledger;
 
 /// The environment variable that names the file to which skips are appended.

@@ -6,8 +6,12 @@
 use std::time::Duration;
 
 /// Returns the CPU time that the calling thread has used so far, including time in the kernel.
+///
+/// # Panics
+/// Panics if the system has no such clock, which every Linux that runs Rust has.
 #[allow(unsafe_code)]
-pub(super) fn of_this_thread() -> Duration {
+#[must_use]
+pub fn of_this_thread() -> Duration {
     let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `used` is writable, and this clock exists on every Linux that runs Rust.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut used) };

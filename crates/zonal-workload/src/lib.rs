@@ -46,7 +46,7 @@
 #![deny(unsafe_code)]
 
 mod batches;
-mod cpu_time;
+pub mod cpu_time;
 mod driver;
 mod fill;
 mod handoff;

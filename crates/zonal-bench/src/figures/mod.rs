@@ -144,14 +144,19 @@ impl Part {
 /// Runs `work` on one CPU. On several, frames would stay behind in pagesets of CPUs that the thread has left, and the figures
 /// would depend on when it was moved.
 fn on_one_cpu<R>(work: impl FnOnce() -> R) -> R {
-    let Ok(original) = sched_getaffinity(None) else { return work() };
+    /// The CPUs of the thread, which it gets back when this is dropped.
+    struct Original(CpuSet);
+    impl Drop for Original {
+        fn drop(&mut self) {
+            let _ = sched_setaffinity(None, &self.0);
+        }
+    }
+    let Ok(original) = sched_getaffinity(None).map(Original) else { return work() };
     let mut first = CpuSet::new();
-    (0..CpuSet::MAX_CPU).find(|&cpu| original.is_set(cpu)).into_iter().for_each(|cpu| first.set(cpu));
+    (0..CpuSet::MAX_CPU).find(|&cpu| original.0.is_set(cpu)).into_iter().for_each(|cpu| first.set(cpu));
     // If this is refused, the figures depend on the scheduler.
     let _ = sched_setaffinity(None, &first);
-    let result = work();
-    let _ = sched_setaffinity(None, &original);
-    result
+    work()
 }
 
 /// Measures the figures of `parts` until `stop` becomes true. `entries` are the contenders for figures that apply to

@@ -9,10 +9,10 @@ use std::time::Instant;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{Moment, PageCount};
 use zonal::{Config, Request};
+use zonal_workload::cpu_time;
 
 use super::described::{Description, World};
 use super::{Figure, Goal, Sizes};
-use crate::cpu_time::cpu_time;
 use crate::ours;
 use crate::spread::Spread;
 
@@ -73,7 +73,7 @@ fn filled(full: u16) -> World {
 
 /// Returns the CPU time of a pair.
 fn ns_per_pair(world: &World, since: Instant) -> f64 {
-    let start = cpu_time();
+    let start = cpu_time::of_this_thread();
     for at in 0..PAIRS {
         if at % PAIRS_A_TICK == 0 {
             world.allocator.platform().set_time(Moment::from_ns(since.elapsed().as_nanos() as u64));
@@ -81,7 +81,7 @@ fn ns_per_pair(world: &World, since: Instant) -> f64 {
         let block = world.allocator.alloc(&Request::page()).expect("a frame given back is there again");
         world.allocator.free(std::hint::black_box(block).first, block.order).expect("it was out");
     }
-    (cpu_time() - start).as_secs_f64() * 1e9 / f64::from(PAIRS)
+    (cpu_time::of_this_thread() - start).as_secs_f64() * 1e9 / f64::from(PAIRS)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{Pid, gettid};
 use zonal::units::{Order, Pfn};
-use zonal_testing::{Ledger, allowed_cpus, bind, pin_to, skipped};
+use zonal_testing::{Ledger, allowed_cpus, bind, pin_to, skipped, two_cpus};
 use zonal_workload::PageSource;
 
 use super::stock::{Access, BULK};
@@ -37,16 +37,6 @@ fn on_source<T>(
         let mut source = Source { access: Locked::for_this_thread(&stock.lines), stock };
         work(&mut source, &Locked::for_this_thread(&stock.lines))
     }
-}
-
-/// Returns two CPUs, unless this process may use only one.
-fn two_cpus() -> Option<[usize; 2]> {
-    let cpus = allowed_cpus();
-    let two = cpus.first_chunk().copied();
-    if two.is_none() {
-        skipped!("two CPUs are needed, and this process may use {cpus:?}");
-    }
-    two
 }
 
 #[test]

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapMut, MmapOptions};
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
-
-use crate::cpu_time::cpu_time;
+use zonal_workload::cpu_time;
 
 /// Bytes that a thread holds before it gives them back.
 const HELD_BYTES: usize = 32 << 20;
@@ -84,11 +83,11 @@ fn on_threads(
     round: &(dyn Fn() -> io::Result<usize> + Sync),
 ) -> io::Result<f64> {
     let one = || -> io::Result<f64> {
-        let (begin, used_before, mut pages) = (Instant::now(), cpu_time(), 0);
+        let (begin, used_before, mut pages) = (Instant::now(), cpu_time::of_this_thread(), 0);
         while pages == 0 || begin.elapsed() < duration {
             pages += round()?;
         }
-        let used = cpu_time().saturating_sub(used_before);
+        let used = cpu_time::of_this_thread().saturating_sub(used_before);
         Ok(used.as_nanos() as f64 / pages as f64)
     };
     let join = |thread: ScopedJoinHandle<'_, io::Result<f64>>| {

@@ -16,8 +16,7 @@ use zonal::platform::{RawLock, SpinLock};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Platform};
 use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, ZoneModel};
-
-use crate::cpu_time::cpu_time;
+use zonal_workload::cpu_time;
 
 /// Nanoseconds per second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
@@ -44,7 +43,7 @@ pub(super) fn locks_acquired() -> u64 {
 
 /// Returns the CPU time that the calling thread has used, in nanoseconds.
 pub(super) fn cpu_time_ns() -> u64 {
-    cpu_time().as_nanos() as u64
+    cpu_time::of_this_thread().as_nanos() as u64
 }
 
 /// A spin lock. The thread that acquires it counts the acquisition.

@@ -45,7 +45,7 @@ pub(super) struct SharedReport {
     pub(super) deaths: u64,
     /// Frames that processes held when they were killed, and the pool got back.
     pub(super) given_back: u64,
-    /// The longest time from a kill until the pool got back what the process held, which the kernel first had to tear down.
+    /// The longest time from a kill until the pool had the process's frames, including the kernel's teardown of its memory.
     pub(super) recovery: Duration,
     pub(super) accounting: Accounting,
     pub(super) fault: Option<VerifyError>,

@@ -29,17 +29,17 @@ impl HugePageSize {
     /// pool to a disk.
     pub(super) fn of_file(file: BorrowedFd<'_>) -> io::Result<Option<Self>> {
         let status = rustix::fs::fstatfs(file)?;
-        let refused = |why| Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        let refused = |why| io::Error::new(io::ErrorKind::Unsupported, why);
         match status.f_type as u64 & 0xffff_ffff {
             kind if kind == libc::TMPFS_MAGIC as u64 => return Ok(None),
             kind if kind == libc::HUGETLBFS_MAGIC as u64 => {}
-            _ => return refused("its file system is neither tmpfs nor hugetlbfs, which are in memory"),
+            _ => return Err(refused("its file system is neither tmpfs nor hugetlbfs, which are in memory")),
         }
         let size = [Self::TwoMiB, Self::OneGiB]
             .into_iter()
             .find(|size| size.bytes() as u64 == status.f_bsize as u64);
         let why = "its file system has huge pages of another size than 2 MiB and 1 GiB";
-        size.map_or_else(|| refused(why), |size| Ok(Some(size)))
+        size.map(Some).ok_or_else(|| refused(why))
     }
 
     /// Returns the flag of `mmap` and `memfd_create` that selects the size.

@@ -16,7 +16,7 @@ use crate::memory::pool_file::{MEMBERS_MAX, PoolFile};
 use crate::pool::members::Membership;
 use crate::pool::table::forget_changes;
 use crate::shared_name::SharedName;
-use crate::threads::lock::{forget_name, forget_names, name_holders};
+use crate::threads::lock::{forget_names, name_holders};
 use crate::threads::reentrancy::Inside;
 
 type Memberships = RwLock<Vec<Arc<Membership>>>;
@@ -67,7 +67,6 @@ impl Drop for Entered {
         } else if let Some(memberships) = memberships() {
             let _inside = Inside::enter(); // as in `enter`
             memberships.write().retain(|one| !Arc::ptr_eq(one, &self.0));
-            forget_name(self.start());
         }
     }
 }

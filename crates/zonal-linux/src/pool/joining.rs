@@ -108,11 +108,12 @@ pub(super) fn build(
     let read =
         Description::parse(&description.text()).map(|read| Config { past: config.past, ..read.config });
     if read != Some(config) {
-        let has_form = matches!(config.counters.threshold, ThresholdRule::Form(_));
-        return Err(SharedError::Option(if has_form {
+        return Err(SharedError::Option(if matches!(config.counters.threshold, ThresholdRule::Form(_)) {
             "a form as `counters.threshold`, which is code of one process; use `Scaled` or `Fixed`"
-        } else {
+        } else if config.watermarks.min_free.is_some() {
             "this `watermarks.min_free`, which is too large; use less than the pool's size"
+        } else {
+            "this configuration, which other processes could not read"
         })
         .into());
     }

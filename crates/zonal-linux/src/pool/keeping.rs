@@ -91,7 +91,7 @@ impl Pool {
     }
 
     /// Frees what processes of a shared pool held that have died, and returns how many frames: 0 if another thread or process
-    /// has done so, for which the call waits, and for other pools. The pool does so itself when the kernel has torn the process down.
+    /// has done so, for which the call waits, and for other pools. The pool does so itself once the kernel has torn down the process.
     ///
     /// # Errors
     /// Returns an error if the table of processes stays locked for ten seconds, or the kernel refuses its lock.

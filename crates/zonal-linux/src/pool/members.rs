@@ -3,8 +3,8 @@
 //! A process is alive while it holds the lock of its byte in the file. The kernel releases that lock when all threads of the
 //! process have ended, and never earlier; a stopped process holds it. The table of processes changes only under another
 //! lock in the file, which the kernel releases in the same way. Related files: `memory/pool_file.rs` has the cells,
-//! `pool/joining.rs` joins, `pool/table.rs` locks the table, `pool/entered.rs` lists the pools of this process. Source: Linux `fcntl(2)`, open file
-//! description locks.
+//! `pool/joining.rs` joins, `pool/table.rs` locks the table, `pool/entered.rs` lists the pools of this process. Source:
+//! Linux `fcntl(2)`, open file description locks.
 
 use std::cmp;
 use std::io;
@@ -25,7 +25,7 @@ use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
 use crate::pool::table::Table;
 use crate::shared_name::SharedName;
-use crate::threads::lock::{compare_parts, holder_name, process_of};
+use crate::threads::lock::{compare_epochs, forget_name, holder_name, process_of};
 
 /// What a process is doing; the values of [`MemberCells::stage`].
 mod stage {
@@ -378,8 +378,10 @@ impl Membership {
         }
     }
 
-    /// Unlocks this process's byte, and takes its descriptor from the list of those that a child closes.
+    /// Unlocks this process's byte, and takes its descriptor from the list of those that a child closes. Before that, takes away
+    /// the name in locks: both lists have the same size, and the next membership enters the other one first.
     fn unlock_life(&self) {
+        forget_name(self.start());
         lives::remove(self.life.as_raw_fd());
         _ = set_lock(self.life.as_fd(), LIFE_AT + self.at as i64, libc::F_UNLCK);
     }
@@ -417,7 +419,7 @@ impl Membership {
     }
 
     fn lock_name_at(&self, at: usize) -> u32 {
-        // Acquire: takes that the process has lived, before a question whether it still does; pairs with `Membership::enter`.
+        // Acquire: takes the lock of its byte, for which a later check asks; pairs with `Membership::enter`.
         holder_name(at as u8 + 1, self.cells(at).epoch.load(Ordering::Acquire))
     }
 
@@ -425,7 +427,7 @@ impl Membership {
     pub(super) fn has_ended(&self, lock_name: u32) -> bool {
         let Some(at) = usize::from(process_of(lock_name)).checked_sub(1) else { return false };
         // The epoch may be out of date, so an earlier one proves nothing.
-        match compare_parts(self.lock_name_at(at), lock_name) {
+        match compare_epochs(self.lock_name_at(at), lock_name) {
             cmp::Ordering::Less => false,
             cmp::Ordering::Equal => !self.is_alive(at),
             cmp::Ordering::Greater => true,

@@ -1,4 +1,4 @@
-//! The lock that guards the processes in a shared pool's table: who takes part changes only under it.
+//! The lock that guards the processes in a shared pool's table: processes join and leave only under it.
 //!
 //! It is a lock of a byte in the pool's file, which the kernel releases when its process ends. Related files: `pool/members.rs`
 //! has the table.

@@ -77,27 +77,27 @@ const PROCESS_BITS: u32 = u8::BITS;
 /// The holder's name of a lock that processes do not share: that of no process.
 const UNNAMED: u32 = holder_name(0, 1);
 
-/// A part of this process in a shared pool, in whose memory locks are held with its name.
-struct Part {
-    /// Address at which the memory begins; 0 if there is no part, [`Part::COMES`] while one is entered.
+/// A membership of this process in a shared pool, in whose memory it holds locks with a name.
+struct Holder {
+    /// Address at which the memory begins; 0 if there is no membership, [`Holder::COMES`] while one begins.
     start: AtomicUsize,
     name: AtomicU32,
 }
 
-/// The parts that this process has. Threads that lock read them, also in signal handlers.
-static PARTS: [Part; MEMBERS_MAX] =
-    [const { Part { start: AtomicUsize::new(0), name: AtomicU32::new(UNNAMED) } }; MEMBERS_MAX];
+/// The memberships that this process has. Threads that lock read them, also in signal handlers.
+static HOLDERS: [Holder; MEMBERS_MAX] =
+    [const { Holder { start: AtomicUsize::new(0), name: AtomicU32::new(UNNAMED) } }; MEMBERS_MAX];
 /// Number of entries that have been used.
-static PARTS_USED: AtomicUsize = AtomicUsize::new(0);
-/// Whether the part with this name, which holds the lock at this address, has ended. If so, no later part has the name.
+static HOLDERS_USED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the membership with this name, which holds the lock at this address, has ended.
 static HAS_ENDED: OnceLock<fn(usize, u32) -> bool> = OnceLock::new();
 
-impl Part {
+impl Holder {
     /// No lock has a higher address.
     const COMES: usize = usize::MAX;
 }
 
-/// Returns the name with which a process holds a pool's locks during one of its parts in the pool, which `epoch` counts.
+/// Returns the name with which a process holds a pool's locks during one of its memberships, which `epoch` counts.
 pub(crate) const fn holder_name(process: u8, epoch: u64) -> u32 {
     ((epoch as u32) << PROCESS_BITS | process as u32) & !TORN
 }
@@ -107,9 +107,9 @@ pub(crate) const fn process_of(name: u32) -> u8 {
     name as u8
 }
 
-/// Returns whether `name` is that of a later (greater), the same (equal) or an earlier part than `other`, of the same process.
-/// Epochs wrap, but a recovery takes all locks of a part that has ended long before that.
-pub(crate) fn compare_parts(name: u32, other: u32) -> std::cmp::Ordering {
+/// Returns whether `name` is that of a later (greater), the same (equal) or an earlier membership than `other`, in the same slot.
+/// Epochs wrap, but a recovery takes all locks of a membership that has ended long before that.
+pub(crate) fn compare_epochs(name: u32, other: u32) -> std::cmp::Ordering {
     // Without the bit of `TORN`, so that the sign is that of the difference.
     (name.wrapping_sub(other) << 1).cast_signed().cmp(&0)
 }
@@ -119,26 +119,26 @@ pub(crate) fn compare_parts(name: u32, other: u32) -> std::cmp::Ordering {
 pub(crate) fn name_holders(start: usize, name: u32, has_ended: fn(usize, u32) -> bool) -> bool {
     HAS_ENDED.get_or_init(|| has_ended);
     // Relaxed, as below: threads lock there only after this call, and others do not lock there.
-    let is_put = |part: &Part| {
-        part.start.compare_exchange(0, Part::COMES, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    let is_put = |holder: &Holder| {
+        holder.start.compare_exchange(0, Holder::COMES, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     };
-    let Some(at) = PARTS.iter().position(is_put) else { return false };
-    PARTS[at].name.store(name, Ordering::Relaxed);
-    PARTS[at].start.store(start, Ordering::Relaxed);
-    PARTS_USED.fetch_max(at + 1, Ordering::Relaxed);
+    let Some(at) = HOLDERS.iter().position(is_put) else { return false };
+    HOLDERS[at].name.store(name, Ordering::Relaxed);
+    HOLDERS[at].start.store(start, Ordering::Relaxed);
+    HOLDERS_USED.fetch_max(at + 1, Ordering::Relaxed);
     true
 }
 
 /// Takes the name away with which locks in the memory at `start` were held, which no thread of this process locks any more.
 pub(crate) fn forget_name(start: usize) {
-    for part in &PARTS {
-        _ = part.start.compare_exchange(start, 0, Ordering::Relaxed, Ordering::Relaxed); // relaxed: as in `name_holders`
+    for holder in &HOLDERS {
+        _ = holder.start.compare_exchange(start, 0, Ordering::Relaxed, Ordering::Relaxed); // relaxed: as in `name_holders`
     }
 }
 
 /// Takes all names away, in a child made by `fork`.
 pub(crate) fn forget_names() {
-    PARTS.iter().for_each(|part| part.start.store(0, Ordering::Relaxed)); // relaxed: the child has one thread
+    HOLDERS.iter().for_each(|holder| holder.start.store(0, Ordering::Relaxed)); // relaxed: the child has one thread
 }
 
 impl SleepingLock {
@@ -148,11 +148,11 @@ impl SleepingLock {
         let (mut start, mut name) = (0, UNNAMED);
         // Memory of pools does not overlap: if the lock is in a shared one, it is the one that begins last before the lock. If
         // it is in none, its name does not matter.
-        // Relaxed: a part does not change while the process locks in its pool.
-        for part in PARTS.iter().take(PARTS_USED.load(Ordering::Relaxed)) {
-            let begins = part.start.load(Ordering::Relaxed);
+        // Relaxed: a membership does not change while the process locks in its pool.
+        for holder in HOLDERS.iter().take(HOLDERS_USED.load(Ordering::Relaxed)) {
+            let begins = holder.start.load(Ordering::Relaxed);
             if begins > start && begins <= self.address() {
-                (start, name) = (begins, part.name.load(Ordering::Relaxed));
+                (start, name) = (begins, holder.name.load(Ordering::Relaxed));
             }
         }
         name
@@ -171,11 +171,11 @@ impl SleepingLock {
     /// Takes the lock from a process that died while it held it, as `has_ended` says. The lock is then torn.
     ///
     /// Between the answer and the exchange, the holder may unlock, leave the pool and join it again. It then has another name,
-    /// so the exchange takes the lock only from a part that has ended.
+    /// so the exchange takes the lock only from a membership that has ended.
     pub(crate) fn take_from_the_dead(&self, has_ended: impl FnOnce(usize, u32) -> bool) -> bool {
         let found = self.0.load(Ordering::Relaxed); // relaxed: the exchange compares it
         let (holder, own) = (found & !TORN, self.own_name());
-        if process_of(holder) == process_of(UNNAMED) || holder == own || !has_ended(self.address(), holder) {
+        if process_of(holder) == 0 || holder == own || !has_ended(self.address(), holder) {
             return false;
         }
         let torn = own | TORN;

@@ -220,9 +220,9 @@ impl Lists {
         moved.plus(Moved { blocks: rest, pages: PageCount::new(rest) })
     }
 
-    /// Takes `size` frames in batches, each as [`Lists::drain`] takes it. The first list that has blocks gives all of its
+    /// Takes `size` frames in batches, each as [`Lists::drain`] takes it from whole lists. The first list that has blocks gives all of its
     /// whole batches at once, so that the number of steps does not depend on `size`.
-    pub(super) fn drain_in_batches(&mut self, size: PageCount, batch: PageCount, order: DrainOrder) -> Moved {
+    pub(super) fn drain_in_batches(&mut self, size: PageCount, batch: PageCount) -> Moved {
         let mut left = size;
         let mut moved = Moved::default();
         while left > PageCount::ZERO && self.pages > 0 {
@@ -232,7 +232,7 @@ impl Lists {
             let each = batch.get().div_ceil(1 << shift);
             let batches = (blocks / each).min(left.get() / batch.get()).max(1);
             let wanted = if batches > 1 { (batches * each) << shift } else { left.min(batch).get() };
-            moved = moved.plus(self.drain(PageCount::new(wanted), None, order));
+            moved = moved.plus(self.drain(PageCount::new(wanted), None, DrainOrder::WholeLists));
             left = left.saturating_minus(PageCount::new(batches * batch.get()));
         }
         moved

@@ -283,7 +283,7 @@ impl KernelPageset {
         // A `high` at the lower limit stays there, and its surplus is drained too.
         let decay = self.figures().decay();
         self.high = decay.high;
-        let drained = self.lists.drain_in_batches(decay.surplus, self.batch, self.kernel.drain_order);
+        let drained = self.lists.drain_in_batches(decay.surplus, self.batch); // kernels that decay drain whole lists
         (drained.blocks > 0).then_some(drained)
     }
 

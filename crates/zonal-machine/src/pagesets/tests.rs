@@ -247,10 +247,10 @@ fn batches_of_a_list_leave_at_once() {
             moved = moved.plus(each.drain(left.min(batch), None, kernel.drain_order));
             left = left.saturating_minus(batch);
         }
-        let found = at_once.drain_in_batches(size, batch, kernel.drain_order);
+        let found = at_once.drain_in_batches(size, batch);
         assert_eq!((found, at_once), (moved, each), "case {case}");
     }
     let mut most = Lists::of_unknown(PagesetStart::MAX, kernel.orders);
-    let moved = most.drain_in_batches(PagesetStart::MAX, pages(1), kernel.drain_order);
+    let moved = most.drain_in_batches(PagesetStart::MAX, pages(1));
     assert_eq!(moved.pages, PagesetStart::MAX);
 }

@@ -1,8 +1,9 @@
 /* Requests of most of a free pool of 512 MiB while a thread returns its memory to the kernel. */
 #include <string.h>
+#include <time.h>
 #include "checks.h"
 
-enum { BLOCKS = 350, BYTES = 1 << 20, LARGE = 450 << 20, ROUNDS = 40 };
+enum { BLOCKS = 350, BYTES = 1 << 20, LARGE = 450 << 20, ROUNDS = 40, LIMIT = 60 /* seconds */ };
 
 int main(void)
 {
@@ -13,8 +14,10 @@ int main(void)
 		long before = resident();
 		for (int at = 0; at < BLOCKS; at++)
 			free(blocks[at]);
-		while (resident() >= before)
+		const time_t end = time(NULL) + LIMIT;
+		while (resident() >= before && time(NULL) < end)
 			;
+		CHECK(resident() < before);
 		char *large = malloc(LARGE);
 		CHECK(large && node_of(large) >= 0);
 		free(large);

@@ -402,7 +402,7 @@ impl Pool {
     }
 
     /// Frees what processes of a shared pool held that have died, and returns how many pages: 0 if another thread or
-    /// process has done so, for which the call waits. The pool does so itself when the kernel has torn the process down. Raises
+    /// process has done so, for which the call waits. The pool does so itself once the kernel has torn down the process. Raises
     /// ValueError if another process has the table of processes locked for ten seconds.
     fn recover_dead(&self, py: Python<'_>) -> PyResult<u64> {
         kept::recover_dead(py, &self.shared)

@@ -120,6 +120,26 @@ impl NumpyArrays {
         drop(all);
         Self { memory, pool: Mutex::new(Some(pool)), entered: Mutex::new(None) }
     }
+
+    /// Restores NumPy's memory handler from before the context. If that fails, the context is still entered.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let numpy = numpy(py)?;
+        let current = numpy.get(py)?;
+        let before = match &*held(&self.entered) {
+            Some(entered) if entered.own.is(&current) => entered.before.clone_ref(py),
+            Some(_) => {
+                return Err(invalid(
+                    "this context must be left by the thread or task that entered it, after the contexts that it \
+                     entered later; it is still entered",
+                ));
+            }
+            None => return Err(invalid("this context has not been entered, or has been left before")),
+        };
+        numpy.set(before.bind(py))?;
+        let left = held(&self.entered).take();
+        drop(left); // may free the hook
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -155,21 +175,7 @@ impl NumpyArrays {
         _value: Py<PyAny>,
         _traceback: Py<PyAny>,
     ) -> PyResult<()> {
-        let numpy = numpy(py)?;
-        let current = numpy.get(py)?;
-        let mut entered = held(&self.entered);
-        let is_own = entered.as_ref().map(|entered| entered.own.is(&current));
-        let left = if is_own == Some(true) { entered.take() } else { None };
-        drop(entered);
-        let left = match (left, is_own) {
-            (Some(left), _) => numpy.set(left.before.bind(py)).map(drop),
-            (None, None) => Err(invalid("this context has not been entered, or has been left before")),
-            (None, Some(_)) => Err(invalid(
-                "this context must be left by the thread or task that entered it, after the contexts that it entered \
-                 later; it is still entered",
-            )),
-        };
-        unless_raised(&kind, left)
+        unless_raised(&kind, self.leave(py))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -37,15 +37,8 @@ checker!(Loom, loom, loom::cell::UnsafeCell<()>, spawn);
 pub(crate) struct Bounds {
     /// Maximum number of preemptions in an interleaving.
     pub(crate) preemptions: usize,
-    /// The number of the interleaving before which the exploration ends.
+    /// Maximum number of interleavings.
     pub(crate) interleavings: usize,
-}
-
-impl Bounds {
-    /// Returns the maximum number of interleavings.
-    pub(crate) const fn most_seen(self) -> u64 {
-        self.interleavings as u64 - 1
-    }
 }
 
 /// Result of an exploration.
@@ -64,8 +57,9 @@ pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync +
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(bounds.preemptions);
         builder.max_branches = 20_000;
-        builder.checkpoint_interval = bounds.interleavings; // loom looks at the limit only at multiples of the interval
-        builder.max_permutations = Some(bounds.interleavings);
+        // loom ends before the interleaving with this number, and looks at the limit only at multiples of the interval.
+        let limit = bounds.interleavings + 1;
+        (builder.max_permutations, builder.checkpoint_interval) = (Some(limit), limit);
         let model = move || {
             if Loom::table(Table::has_learned) {
                 resume_unwind(Box::new(Learned));
@@ -83,6 +77,6 @@ pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync +
             resume_unwind(failure);
         }
         let interleavings = Loom::table(|table| table.explored.get());
-        return Explored { interleavings, is_complete: interleavings < bounds.most_seen() };
+        return Explored { interleavings, is_complete: interleavings < bounds.interleavings as u64 };
     }
 }

@@ -77,11 +77,12 @@ impl<P: Platform> StallCells<P> {
     fn settle(&self, now: u64) {
         let since = self.since.load(Relaxed);
         let (last, second) = (since / SECOND_NS, now / SECOND_NS);
-        self.since.store(now.max(since), Relaxed);
         if second > last {
             let from = (last + 1).max(second.saturating_sub(BUCKETS - 1));
             (from..=second).for_each(|second| self.bucket(second).store(0, Relaxed));
         }
+        // After the buckets are empty, because a process may die between any two stores.
+        self.since.store(now.max(since), Relaxed);
         let is_stalled = self.stalled.load(Relaxed) != 0;
         let mut at = since.max(second.saturating_sub(BUCKETS - 1) * SECOND_NS);
         while is_stalled && at < now {
