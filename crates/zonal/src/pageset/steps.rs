@@ -50,9 +50,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let trips = next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0;
         let pops = !trips && (!is_beside || slot.is_preferred());
         let popped = pops.then(|| {
-            let frame = slot.slots[top_of(word)].load(Relaxed);
+            let (top, below) = (&slot.slots[top_of(word)], &slot.slots[top_of(next)..]);
             head.word.store(self.after_step(slot, cpu, next, kind, 1), Relaxed);
-            Popped::frame(frame)
+            Popped::frame(sink_if_alone::<P>(top.load(Relaxed), below))
         });
         head.open();
         popped
@@ -109,4 +109,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.fold_served(zone, pageset, cpu, word.difference(SERVED_LANE) - left);
         word.with_difference(SERVED_LANE, left).0
     }
+}
+
+// As above, the lock orders the accesses.
+/// Returns the frame to give out: `top`, or the frame below it if `top` is alone among the frames of another word.
+///
+/// A thread that moves to another CPU between an allocation and a free leaves such a frame there. The other frames of
+/// its word, whose states are on the same cache line, are on the CPU that it came from, so if both CPUs used their top
+/// frame again and again, the line would move with each step. `top` takes the place below, and one frame is on no stack
+/// at any time. Frames in sequence are left alone.
+#[inline]
+fn sink_if_alone<P: Platform>(top: u32, below: &[P::U32]) -> u32 {
+    let Some([second, third]) = below.first_chunk() else { return top };
+    let (frame, word) = (second.load(Relaxed), third.load(Relaxed) / u64::BITS);
+    if frame / u64::BITS != word || top / u64::BITS == word || top.abs_diff(frame) == 1 {
+        return top;
+    }
+    second.store(top, Relaxed);
+    frame
 }

@@ -72,3 +72,32 @@ fn orders_above_the_maximum_are_refused() {
         assert!(error.to_string().contains(&o.to_string()));
     }
 }
+
+/// A thread that moves between an allocation and a free brings a frame of another CPU's word. After a while both CPUs
+/// use frames of different words again, so their states are not on one cache line.
+#[test]
+fn a_frame_from_another_cpu_does_not_stay_on_top() {
+    let world = Plan::even(1, 2, 1 << 16).build(&Config::default());
+    let a = &world.allocator;
+    let word_used_on = |cpu, pairs| {
+        run_on(cpu);
+        let mut word = None;
+        for _ in 0..pairs {
+            let block = a.alloc(&Request::page()).unwrap();
+            word = Some(block.first.get() / 64);
+            a.free(block.first, block.order).unwrap();
+        }
+        word
+    };
+    let words = [0, 1].map(|cpu| word_used_on(cpu, 1));
+    assert_ne!(words[0], words[1]);
+    run_on(0);
+    let moved = a.alloc(&Request::page()).unwrap();
+    run_on(1);
+    a.free(moved.first, moved.order).unwrap();
+    assert_eq!([0, 1].map(|cpu| word_used_on(cpu, 1)), [words[0]; 2]);
+    for pairs in [1000, 1, 200, 1000] {
+        assert_eq!([0, 1].map(|cpu| word_used_on(cpu, pairs)), words, "after {pairs} pairs");
+    }
+    a.verify().unwrap();
+}
