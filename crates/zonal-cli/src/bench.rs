@@ -24,7 +24,7 @@ use zonal_machine::output::{self, Kind};
 use crate::interrupt;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message};
-use crate::progress;
+use crate::progress::ProgressLine;
 use crate::run::refused;
 use crate::values::{self, ForceArg, Size};
 
@@ -237,13 +237,12 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     }
     let mut entries = entries(&args.peers);
     entries.extend(llfree);
-    let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");
+    let line = ProgressLine::begin();
     let report = bench.run(&entries, &interrupted, |now| {
-        bar.set_length(now.total as u64);
-        bar.set_message(format!("{}: {}", now.workload.name(), now.contender));
-        bar.set_position(now.done as u64);
+        let doing = format!("{}: {}", now.workload.name(), now.contender);
+        line.show_steps(&doing, now.done as u64, now.total as u64);
     });
-    bar.finish_and_clear();
+    drop(line);
     let report = report.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
     if args.json {
         text::remarks(&report).iter().for_each(|line| print_message(format_args!("note: {line}")));

@@ -24,7 +24,7 @@ use zonal_workload::{Latencies, Plan, Workload};
 use crate::interrupt;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message};
-use crate::progress::bar;
+use crate::progress::ProgressLine;
 use crate::run::refused;
 use crate::values::ForceArg;
 
@@ -125,18 +125,16 @@ fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
     let rules = Rules::of(own.unwrap_or(KernelVersion::NEWEST));
     let report = explain(&model, &rules);
     let sample = SystemState::live().read().map_err(Failure::failed)?;
-    let progress = bar(3, "{msg} {wide_bar}");
-    progress.set_message("building a pool");
+    let line = ProgressLine::begin();
+    line.show("building a pool", 0.0);
     let bytes =
         POOL_BYTES.min(sample.zones.iter().map(|zone| zone.free).sum::<u64>() * sample.page_bytes / 4);
     let pool = Pool::builder().size(bytes).prefault(Prefault::AtOnce).build().map_err(refused)?;
-    progress.inc(1);
-    progress.set_message("taking cleared pages from the pool and from the kernel");
+    line.show("taking cleared pages from the pool and from the kernel", 0.3);
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let cleared = page_cost(&pool, threads.get(), CLEARED)
         .map_err(|error| Failure::failed(format!("cannot measure the cost of pages: {error}")))?;
-    progress.inc(1);
-    progress.set_message("running on the pool");
+    line.show("running on the pool", 0.6);
     let plan = Plan {
         workload: Workload::Touch,
         threads,
@@ -148,6 +146,5 @@ fn examine(interrupted: &AtomicBool) -> Result<Checkup, Failure> {
     };
     let measured = run_on_pool(&pool, &zonal_linux::PoolPolicy::local(), &plan, interrupted, &mut |_| ())
         .map_err(|error| Failure::failed(format!("cannot start {threads} threads: {error}")))?;
-    progress.finish_and_clear();
     Ok(Checkup { model, rules, report, sample, pool: measured, pool_bytes: bytes, cleared })
 }

@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use zonal_lab::experiment::results::{CaseValue, Results};
@@ -29,7 +28,7 @@ use zonal_machine::state::CapturedState;
 use crate::interrupt;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message};
-use crate::progress;
+use crate::progress::ProgressLine;
 use crate::values::{self, ForceArg};
 
 /// The name that selects all built-in experiments.
@@ -332,18 +331,12 @@ fn choose_spread(args: &RunArgs, plans: &mut [Plan], options: &Options) {
 }
 
 fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results, Failure> {
-    /// Steps of the progress bar. The share of completed work is a fraction, so it is scaled to steps.
-    const STEPS: f64 = 1000.0;
-    let bar = progress::bar(STEPS as u64, "{prefix} {bar:24} {eta} left  {wide_msg}");
-    bar.enable_steady_tick(Duration::from_millis(250));
+    let line = ProgressLine::begin();
     let show = |now: &Progress| {
-        bar.set_prefix(format!("{} {}/{}", plan.name, now.done, now.total));
-        bar.set_message(Escaped(now.running.join("; ")).to_string());
-        bar.set_position((now.share * STEPS) as u64);
+        let running = Escaped(now.running.join("; "));
+        line.show(&format!("{} {}/{}: {running}", plan.name, now.done, now.total), now.share);
     };
-    let results = experiment::run(plan, options, show, stop);
-    bar.finish_and_clear();
-    results.map_err(Failure::failed)
+    experiment::run(plan, options, show, stop).map_err(Failure::failed)
 }
 
 /// Writes all files of a result.

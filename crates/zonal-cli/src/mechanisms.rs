@@ -10,7 +10,6 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::Args;
 use zonal_bench::mechanisms::{CPUS_MAX, Mechanism, Sizes, measure};
@@ -18,7 +17,7 @@ use zonal_bench::mechanisms::{CPUS_MAX, Mechanism, Sizes, measure};
 use crate::bench::{warn_of_slow_build, watch_for_interrupt};
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print};
-use crate::progress;
+use crate::progress::ProgressLine;
 use crate::values::seed;
 
 /// Measure what each mechanism of the allocator gains and costs, off and on, on this machine
@@ -99,17 +98,15 @@ fn all(args: &MechanismArgs) -> Result<(), Failure> {
     warn_of_slow_build();
     let is_chosen = |mechanism: &Mechanism| args.mechanisms.is_empty() || args.mechanisms.contains(mechanism);
     let chosen: Vec<Mechanism> = Mechanism::ALL.into_iter().filter(is_chosen).collect();
-    let bar = progress::bar(chosen.len() as u64, "{prefix} {bar:24} {elapsed}  {wide_msg}");
-    bar.enable_steady_tick(Duration::from_millis(250));
+    let line = ProgressLine::begin();
     let sizes = Sizes::for_this_machine();
     let cpus = args.cpus.unwrap_or(sizes.cpus);
     let sizes = Sizes { cpus, rounds: args.rounds, seed: args.seed, ..sizes };
     let findings = measure(&chosen, &sizes, &interrupted, |now| {
-        bar.set_prefix(now.mechanism.name());
-        bar.set_message(now.mechanism.summary());
-        bar.set_position(now.done as u64);
+        let doing = format!("{}: {}", now.mechanism.name(), now.mechanism.summary());
+        line.show_steps(&doing, now.done as u64, chosen.len() as u64);
     });
-    bar.finish_and_clear();
+    drop(line);
     print(&if args.json {
         json::render(&findings)
     } else {

@@ -2,14 +2,12 @@
 //!
 //! The arguments are converted to checked [`Options`], and the options are used to create a pool. The report of the
 //! workload is then printed. Related files: `zonal_bench::run_on_pool` runs the workload. `run/allocator.rs` defines
-//! the options that choose the allocator's rules. `run/text.rs`, `run/verbose.rs` and `run/json.rs` print the report;
-//! `run/progress.rs` shows the progress. With `--shared`, `run/shared.rs` starts the processes, `run/member.rs` is the work of
+//! the options that choose the allocator's rules. `run/text.rs`, `run/verbose.rs` and `run/json.rs` print the report. With `--shared`, `run/shared.rs` starts the processes, `run/member.rs` is the work of
 //! each, and `run/shared_report.rs` prints the report.
 
 mod allocator;
 mod json;
 mod member;
-mod progress;
 mod shared;
 mod shared_report;
 pub(crate) mod text;
@@ -29,13 +27,14 @@ use zonal::units::NodeId;
 use zonal_bench::{PoolReport, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Publication, PublishError, Topology};
 use zonal_machine::{MachineModel, check_tree, write_tree};
-use zonal_workload::{Latencies, Plan, Workload};
+use zonal_workload::{self as workload, Latencies, Plan, Workload};
 
 use allocator::AllocatorArgs;
 
 use crate::interrupt;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message, warn_of_left_over};
+use crate::progress::ProgressLine;
 use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 
 /// Run a workload on a pool of this machine's memory, and check the accounting
@@ -200,10 +199,10 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     let weights = WeightTable::new();
     let policy = policy(&pool, &args.policy, &weights)?;
     let published = publish(args, &pool)?;
-    let bar = progress::of_run(&plan);
-    let report = run_on_pool(&pool, &policy, &plan, &interrupted, &mut |now| bar.show(now))
+    let line = ProgressLine::begin();
+    let report = run_on_pool(&pool, &policy, &plan, &interrupted, &mut |now| show(&line, args, now))
         .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
-    bar.clear();
+    drop(line);
     drop(published);
     export(args, &pool)?;
     print(&rendered(args, &pool, &report))?;
@@ -280,9 +279,9 @@ fn threads(args: &RunArgs) -> NonZeroUsize {
 }
 
 fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<Pool, Failure> {
-    let bar = progress::of_building();
-    let on_progress = |now| {
-        bar.show(now);
+    let line = ProgressLine::begin();
+    let on_progress = |now: zonal_linux::Progress| {
+        line.show_steps("mapping memory", now.done, now.total);
         // Relaxed: no data is published with the flag.
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
@@ -299,9 +298,14 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
         // Without prefaulting, the kernel's time for page faults would be measured as time of the allocator.
         builder = builder.prefault(Prefault::AtOnce);
     }
-    let pool = builder.on_progress(&on_progress).build().map_err(refused);
-    bar.clear();
-    pool
+    builder.on_progress(&on_progress).build().map_err(refused)
+}
+
+/// Shows the progress of a run.
+fn show(line: &ProgressLine, args: &RunArgs, now: workload::Progress) {
+    let seconds = now.elapsed.as_secs_f64().max(1e-9);
+    let doing = format!("{}: {} pairs/s", args.workload.name(), text::si(now.pairs as f64 / seconds));
+    line.show(&doing, seconds / args.seconds.as_secs_f64());
 }
 
 /// Converts an error in the creation of a pool. Most of these errors are bad input; the others are failures of the

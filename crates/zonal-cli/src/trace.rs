@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::ProgressBar;
 use serde::Serialize;
 use zonal_machine::output::{self, Kind};
 use zonal_trace::{Format, Header, Info, RecordOptions, Recorded, TraceError, TraceReader};
@@ -25,7 +24,7 @@ use zonal_trace::{Format, Header, Info, RecordOptions, Recorded, TraceError, Tra
 use crate::interrupt;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message, warn_of_left_over};
-use crate::progress;
+use crate::progress::ProgressLine;
 use crate::values::{ForceArg, whole};
 
 /// The file that `record` writes by default.
@@ -304,7 +303,9 @@ fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
 
 /// Shows how much of a file was read, until Ctrl-C.
 struct Reading {
-    bar: ProgressBar,
+    line: ProgressLine,
+    /// Bytes to read.
+    length: u64,
     interrupted: std::sync::Arc<AtomicBool>,
 }
 
@@ -312,9 +313,8 @@ impl Reading {
     /// Starts to read a file a number of times.
     fn start(file: &std::path::Path, times: u64) -> Result<Self, Failure> {
         let length = file.metadata().map_or(0, |about| about.len()).saturating_mul(times);
-        let bar = progress::bar(length, "reading {wide_bar} {bytes}/{total_bytes}");
         let interrupted = interrupt::flag_on_interrupt().map_err(Failure::failed)?;
-        Ok(Self { bar, interrupted })
+        Ok(Self { line: ProgressLine::begin(), length, interrupted })
     }
 
     /// Returns the flag that Ctrl-C sets.
@@ -324,13 +324,13 @@ impl Reading {
 
     /// Returns whether to go on.
     fn show(&self, bytes: u64) -> bool {
-        self.bar.set_position(bytes);
+        self.line.show_steps("reading", bytes, self.length);
         // Relaxed: the flag carries no other data.
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn end(&self) -> Result<(), Failure> {
-        self.bar.finish_and_clear();
+    fn end(self) -> Result<(), Failure> {
+        drop(self.line);
         // Relaxed: as above.
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Failure::interrupted("interrupted before the end of the trace"));

@@ -55,7 +55,7 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> String {
 /// Invariant: `held` = number of bits set in `taken`.
 pub struct Owners {
     /// One bit for each frame, set while a program holds it.
-    taken: Zeroed<Cell<u64>>,
+    taken: Zeroed,
     held: Cell<u64>,
 }
 

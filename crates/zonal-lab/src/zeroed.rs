@@ -4,40 +4,38 @@
 //! that was read before interrupts all of the host's CPUs that run this program.
 
 use std::alloc::{Layout, handle_alloc_error};
-use std::marker::PhantomData;
+use std::cell::Cell;
 use std::ops::Deref;
 use std::slice;
 
-use bytemuck::Zeroable;
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 
 /// An array whose elements are zero at first.
-pub(crate) struct Zeroed<T> {
+pub(crate) struct Zeroed {
     memory: MmapRaw,
     len: usize,
-    elements: PhantomData<T>,
 }
 
-impl<T: Zeroable> Zeroed<T> {
+impl Zeroed {
     /// Creates an array of `len` elements.
     pub(crate) fn new(len: usize) -> Self {
-        let layout = Layout::array::<T>(len).expect("an array fits into the address space");
+        let layout = Layout::array::<Cell<u64>>(len).expect("an array fits into the address space");
         let mapped = map_zeros(MmapOptions::new().len(layout.size().max(1)));
         let memory = mapped.unwrap_or_else(|_| handle_alloc_error(layout));
-        Self { memory: memory.into(), len, elements: PhantomData }
+        Self { memory: memory.into(), len }
     }
 }
 
-impl<T: Zeroable> Deref for Zeroed<T> {
-    type Target = [T];
+impl Deref for Zeroed {
+    type Target = [Cell<u64>];
 
     #[inline(always)]
-    fn deref(&self) -> &[T] {
+    fn deref(&self) -> &[Cell<u64>] {
         // SAFETY: the mapping is private, holds `len` elements, begins at a page, and is zero where no element was written; zero is a
         // valid value. The bytes are reached only through the elements, whose cells may be written through this pointer.
         #[allow(unsafe_code)]
         unsafe {
-            slice::from_raw_parts(self.memory.as_mut_ptr().cast::<T>().cast_const(), self.len)
+            slice::from_raw_parts(self.memory.as_mut_ptr().cast::<Cell<u64>>().cast_const(), self.len)
         }
     }
 }
@@ -52,14 +50,12 @@ pub(crate) fn map_zeros(options: &MmapOptions) -> std::io::Result<MmapMut> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
 
     #[test]
     fn elements_are_zero_and_keep_what_is_written() {
         for len in [0, 1, 1 << 20] {
-            let array = Zeroed::<Cell<u64>>::new(len);
+            let array = Zeroed::new(len);
             assert_eq!(array.len(), len);
             assert!(array.iter().all(|element| element.get() == 0));
             array.iter().enumerate().for_each(|(at, element)| element.set(at as u64));

@@ -1,4 +1,4 @@
-//! The frames that are in no CPU's array: a stack under a spin lock.
+//! The frames that are in no CPU's array: a stack under a lock.
 //!
 //! An empty array is refilled from the stack in bulk, and a full array is partly emptied to the stack. An array may
 //! hold the whole pool. A thread that has moved to another CPU can therefore find the stack empty while all free
@@ -6,9 +6,8 @@
 //! that CPU's array. Related files: `floor/lines.rs` has the arrays, and `floor/sequences.rs` and `floor/locked.rs`
 //! access them.
 
+use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use spin::Yield;
-use spin::mutex::SpinMutex;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_workload::PageSource;
 
@@ -32,7 +31,7 @@ pub(crate) trait Access {
 /// The frames of a pool, each of which is in an array, in the stack, or allocated.
 pub(super) struct Stock {
     pub(super) lines: Lines,
-    rest: SpinMutex<Vec<u32>, Yield>,
+    rest: Mutex<Vec<u32>>,
 }
 
 impl Stock {
@@ -41,7 +40,7 @@ impl Stock {
         let count = u32::try_from(frames.get());
         let count = count.map_err(|_| format!("{frames} frames do not fit its 32-bit frame numbers"))?;
         let lines = Lines::new(depth.max(2 * BULK))?;
-        Ok(Self { lines, rest: SpinMutex::new((0..count).rev().collect()) })
+        Ok(Self { lines, rest: Mutex::new((0..count).rev().collect()) })
     }
 
     /// Pops up to [`BULK`] frames from the stack, and returns their number.

@@ -11,7 +11,7 @@ use super::{PeerArgs, frames, warn_of_slow_build, watch_for_interrupt};
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{self, Grid, Width};
 use crate::outcome::{Failure, print, print_message};
-use crate::progress;
+use crate::progress::ProgressLine;
 use crate::values::{Size, seed};
 
 /// Measure figures other than the time of a pair: fragmentation, scans past full nodes, start-up, metadata
@@ -70,12 +70,12 @@ pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
     }
     let peers = zonal_bench::peers().into_iter().filter(|entry| args.peers.select(entry));
     let entries: Vec<_> = [zonal_bench::zonal()].into_iter().chain(peers).collect();
-    let bar = progress::bar(parts.len() as u64, "{msg} {wide_bar}");
+    let line = ProgressLine::begin();
+    let mut begun = 0..parts.len() as u64;
     let figures = zonal_bench::figures(&entries, &parts, &sizes, &interrupted, |part| {
-        bar.set_message(part.name());
-        bar.inc(1);
+        line.show_steps(part.name(), begun.next().unwrap_or(begun.end), begun.end);
     });
-    bar.finish_and_clear();
+    drop(line);
     for line in &figures.skipped {
         print_message(format_args!("note: skipped: {line}"));
     }

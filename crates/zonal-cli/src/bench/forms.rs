@@ -9,20 +9,18 @@ use super::{judge, text};
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
 use crate::outcome::{Failure, print, print_message};
-use crate::progress;
+use crate::progress::ProgressLine;
 
 /// Measures the forms with each number of threads, and prints them.
 pub(super) fn run(bench: &Bench, json: bool, interrupted: &AtomicBool) -> Result<(), Failure> {
     let mut lines = Vec::new();
     let mut output = if json { String::new() } else { heading(bench, Width::of_output()) };
     for &threads in &bench.threads {
-        let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");
+        let progress = ProgressLine::begin();
         let measured = zonal_bench::forms(bench, threads, interrupted, |now| {
-            bar.set_length(now.total as u64);
-            bar.set_message(now.contender.to_owned());
-            bar.set_position(now.done as u64);
+            progress.show_steps(now.contender, now.done as u64, now.total as u64);
         });
-        bar.finish_and_clear();
+        drop(progress);
         let (rows, report) =
             measured.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
         text::remarks(&report).iter().for_each(|line| print_message(format_args!("note: {line}")));

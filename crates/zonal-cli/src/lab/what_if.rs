@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -21,7 +20,7 @@ use zonal_machine::{Escaped, MachineModel, preset};
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
 use crate::outcome::{Failure, print};
-use crate::progress;
+use crate::progress::ProgressLine;
 use crate::values::whole;
 
 /// Operations of each run by default, with which all runs together take less than a minute.
@@ -105,15 +104,9 @@ pub(super) fn run(args: &WhatIfArgs, stop: &AtomicBool) -> Result<(), Failure> {
 }
 
 fn simulated(question: &Question<'_>, stop: &AtomicBool) -> Result<WhatIf, Failure> {
-    /// Steps of the progress bar.
-    const STEPS: f64 = 1000.0;
     experiment::silence_faults();
-    let bar = progress::bar(STEPS as u64, "{prefix} {bar:24} {eta} left");
-    bar.set_prefix("what-if");
-    bar.enable_steady_tick(Duration::from_millis(250));
-    let found = what_if(question, stop, &|share| bar.set_position((share * STEPS) as u64));
-    bar.finish_and_clear();
-    Ok(found?)
+    let line = ProgressLine::begin();
+    Ok(what_if(question, stop, &|share| line.show("what-if", share))?)
 }
 
 /// The answer as a JSON document.

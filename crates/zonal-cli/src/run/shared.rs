@@ -18,11 +18,11 @@ use zonal::snapshot::Accounting;
 use zonal::units::PageCount;
 use zonal::verify::VerifyError;
 use zonal_linux::Pool;
-use zonal_workload::{Latencies, Plan, Progress, Workload};
+use zonal_workload::{Progress, Workload};
 
-use super::progress;
-use super::{RunArgs, text};
+use super::{RunArgs, show, text};
 use crate::outcome::Failure;
+use crate::progress::ProgressLine;
 
 /// Processes that share the pool, unless the user says otherwise.
 const PROCESSES: u8 = 2;
@@ -112,15 +112,7 @@ pub(super) fn run(
         members.look()?;
         thread::sleep(Duration::from_millis(1));
     }
-    let bar = progress::of_run(&Plan {
-        workload: args.workload,
-        threads,
-        duration: args.seconds,
-        warm_up: Duration::ZERO,
-        seed: args.seed,
-        pages: pool.frames(),
-        latencies: Latencies::Off,
-    });
+    let line = ProgressLine::begin();
     let begin = Instant::now();
     let mut next_kill = args.kill_every;
     while begin.elapsed() < args.seconds && !interrupted.load(Ordering::Relaxed) {
@@ -133,9 +125,10 @@ pub(super) fn run(
             members.kill_one()?;
             next_kill = Some(next + every);
         }
-        bar.show(Progress { elapsed: begin.elapsed(), pairs: members.sum(|counts| &counts.pairs) });
+        let pairs = members.sum(|counts| &counts.pairs);
+        show(&line, args, Progress { elapsed: begin.elapsed(), pairs });
     }
-    bar.clear();
+    drop(line);
     let elapsed = begin.elapsed();
     members.end()?;
     let verified = pool.verify();

@@ -15,9 +15,9 @@ pub(super) const VERSION_BITS: u32 = 24;
 pub(super) struct Caches {
     /// Line + 1 and version of the line used last, indexed by CPU and set; 0 = unused. Most accesses need only these, which
     /// are apart from the others so that the host's caches hold them.
-    first_ways: Zeroed<Cell<u64>>,
+    first_ways: Zeroed,
     /// The same for the other ways, indexed by CPU, set and way.
-    other_ways: Zeroed<Cell<u64>>,
+    other_ways: Zeroed,
     /// Sets of a cache.
     sets: usize,
     /// Number of other ways.

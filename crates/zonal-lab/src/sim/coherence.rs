@@ -38,9 +38,9 @@ pub(super) const SHARED: u64 = 1 << 41;
 pub(crate) struct Directory {
     base: usize,
     /// Version, owner and flags, indexed by line.
-    lines: Zeroed<Cell<u64>>,
+    lines: Zeroed,
     /// Time at which a line's current transfer ends, in picoseconds. Few accesses need it, so it is not beside `lines`.
-    busy: Zeroed<Cell<u64>>,
+    busy: Zeroed,
     pub(super) caches: Caches,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use parking_lot::Mutex;
-use tracing::Level;
-use tracing::level_filters::LevelFilter;
+#[cfg(feature = "tracing")]
+pub(super) use tracing::Level;
 
 use super::callback::{contained, outside};
 use super::reclaimers;
@@ -27,9 +27,27 @@ thread_local! {
 }
 
 /// Whether a subscriber may want events of `level`. Costs one load.
+#[cfg(feature = "tracing")]
 #[inline]
 pub(super) fn is_on(level: Level) -> bool {
-    level <= LevelFilter::current()
+    level <= tracing::level_filters::LevelFilter::current()
+}
+
+/// The levels of events that a build without subscribers does not emit.
+#[cfg(not(feature = "tracing"))]
+pub(super) struct Level;
+
+#[cfg(not(feature = "tracing"))]
+impl Level {
+    pub(super) const WARN: Self = Self;
+    pub(super) const INFO: Self = Self;
+    pub(super) const DEBUG: Self = Self;
+}
+
+/// Whether a subscriber may want events: there is none in this build.
+#[cfg(not(feature = "tracing"))]
+pub(super) const fn is_on(_level: Level) -> bool {
+    false
 }
 
 /// Emits an event of a pool, if a subscriber wants it and the calling thread may emit.
@@ -37,9 +55,10 @@ pub(super) fn is_on(level: Level) -> bool {
 /// The caller must hold no lock of the pool.
 macro_rules! emit {
     ($platform:expr, $level:ident, $($event:tt)+) => {
-        if $crate::pool::emit::is_on(tracing::Level::$level)
+        if $crate::pool::emit::is_on($crate::pool::emit::Level::$level)
             && let Some(_emitting) = $crate::pool::emit::Emitting::begin(&$platform.presence)
         {
+            #[cfg(feature = "tracing")]
             tracing::event!(target: "zonal", tracing::Level::$level, pool = $platform.key.get(), $($event)+);
         }
     };

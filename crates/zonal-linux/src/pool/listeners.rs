@@ -7,11 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use tracing::Level;
 use zonal::platform::pressure::{PressureEvent, PressureKind};
 use zonal::units::NodeId;
 
-use super::emit::is_on;
+use super::emit::{Level, is_on};
 use super::key::PoolKey;
 use super::reclaimers::belongs_to;
 use super::registry::{Registration, Registry};

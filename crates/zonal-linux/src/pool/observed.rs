@@ -3,12 +3,11 @@
 //! Refused requests, stalls and retired frames happen in calls that must not emit events, so the thread that runs the
 //! tick reports them, at most once a second. Related files: `pool/emit.rs` has the rule, `pool/workers.rs` the thread.
 
-use tracing::Level;
 use zonal::platform::pressure::{PressureEvent, PressureKind};
 use zonal::snapshot::Events;
 
 use super::core::PoolCore;
-use super::emit::{emit, is_on, on_own_thread};
+use super::emit::{Level, emit, is_on, on_own_thread};
 use super::platform::LinuxPlatform;
 
 /// The counts that have been reported; none at first.

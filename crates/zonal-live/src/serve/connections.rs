@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::MetricDetail;
 use super::guard::Guard;
 use super::open::Open;
+use super::race::race;
 use super::routes::Served;
 use super::sending::Sending;
 use super::ticker::Ticks;
@@ -65,19 +66,18 @@ pub(crate) async fn serve<T>(
             let stream = TokioIo::new(Sending::new(stream, Arc::clone(&place)));
             let connection = graceful.watch(builder.serve_connection(stream, service));
             tokio::spawn(async move {
-                // An error is that of a client that has gone or that broke a limit.
-                tokio::select! {
-                    _ = connection => {}
-                    () = place.is_needed() => {}
-                }
+                let served = async {
+                    let _ = connection.await; // an error is that of a client that has gone or that broke a limit
+                };
+                race(served, place.is_needed()).await;
             });
         }
     };
-    let ended = tokio::select! {
-        ended = end => ended,
-        () = accept => unreachable!("the loop has no end"),
-        () = ticks.report_overdue() => unreachable!("the loop has no end"),
+    let overdue = async {
+        ticks.report_overdue().await;
+        unreachable!("the loop has no end")
     };
+    let ended = race(end, race(accept, overdue)).await;
     drop(listener);
     stop.send_replace(true);
     let _ = tokio::time::timeout(END_PATIENCE, graceful.shutdown()).await;

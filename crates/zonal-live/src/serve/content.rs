@@ -13,6 +13,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use tokio::sync::watch;
 
 use super::open::{Answering, Updating};
+use super::race::race;
 use super::tick::Tick;
 
 /// Time without a tick after which a comment shows that the connection lives.
@@ -111,16 +112,20 @@ pub(super) struct Client {
 impl Client {
     /// Returns the next update: the newest tick, so that a slow client skips ticks. `None` ends the stream.
     async fn next(mut self) -> Option<Update> {
-        let bytes = tokio::select! {
-            biased;
-            _ = self.stop.changed() => return None,
-            changed = self.newest.changed() => {
-                changed.ok()?;
-                let tick = Arc::clone(&self.newest.borrow_and_update());
-                tick.event()
-            }
-            () = tokio::time::sleep(KEEP_ALIVE) => COMMENT.into(),
+        let stopped = async {
+            let _ = self.stop.changed().await; // an error means that the server has gone
+            None
         };
+        let changed = async {
+            self.newest.changed().await.ok()?;
+            let tick = Arc::clone(&self.newest.borrow_and_update());
+            Some(tick.event())
+        };
+        let quiet = async {
+            tokio::time::sleep(KEEP_ALIVE).await;
+            Some(COMMENT.into())
+        };
+        let bytes = race(stopped, race(changed, quiet)).await?;
         Some((bytes, self))
     }
 }

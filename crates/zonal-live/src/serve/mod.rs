@@ -15,6 +15,7 @@ mod guard;
 mod metrics;
 mod open;
 mod page;
+mod race;
 mod routes;
 mod sending;
 mod tick;
@@ -30,6 +31,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::watch::Watch;
+use race::race;
 
 pub use error::ServeError;
 pub use token::Token;
@@ -134,10 +136,15 @@ impl Server {
             let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
             let (mut interrupt, mut terminate) = (interrupt?, terminate?);
             ready();
-            Ok(tokio::select! {
-                _ = interrupt.recv() => Ended::Interrupted,
-                _ = terminate.recv() => Ended::Terminated,
-            })
+            let interrupted = async {
+                interrupt.recv().await;
+                Ended::Interrupted
+            };
+            let terminated = async {
+                terminate.recv().await;
+                Ended::Terminated
+            };
+            Ok(race(interrupted, terminated).await)
         })?
     }
 
