@@ -11,7 +11,7 @@ use crate::pageset::state::MachineState;
 use crate::platform::pressure::{PressureEvent, PressureKind, StallShares};
 use crate::platform::{Atomic, Platform};
 use crate::request::context::AllocContext;
-use crate::units::{Moment, NodeId, PageCount, SECOND_NS};
+use crate::units::{NodeId, PageCount, SECOND_NS};
 use crate::zone::Zone;
 
 /// Time between two events of one kind on one node.
@@ -101,7 +101,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether no event of this kind was reported for the node in the last second. If so, this call counts as the next event.
     fn may_report(&self, place: usize, kind: PressureKind) -> bool {
-        let now = self.platform.now().ns_since(Moment::from_ns(0));
+        let now = self.platform.now().ns();
         // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides which caller reports.
         let cell = &self.nodes[place].own.reported_at[kind as usize];
         let last = cell.load(Relaxed);

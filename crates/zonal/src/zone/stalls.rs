@@ -32,34 +32,30 @@ all_zero! {
 impl<P: Platform> StallCells<P> {
     /// Records that a caller is stalled from now on.
     pub(crate) fn begin(&self, now: Moment) {
-        let _held = Held::wait(&self.lock);
-        self.settle(now.ns_since(Moment::from_ns(0)));
+        let _held = self.settle(now);
         self.stalled.fetch_add(1, Relaxed);
     }
 
     /// Records that a caller is no longer stalled.
     pub(crate) fn end(&self, now: Moment) {
-        let _held = Held::wait(&self.lock);
-        self.settle(now.ns_since(Moment::from_ns(0)));
+        let _held = self.settle(now);
         // The caller may have been forgotten.
         self.stalled.store(self.stalled.load(Relaxed).saturating_sub(1), Relaxed);
     }
 
     /// Records that no caller is stalled, because one of them may have died.
     pub(crate) fn forget_callers(&self, now: Moment) {
-        let held = Held::wait(&self.lock);
-        self.settle(now.ns_since(Moment::from_ns(0)));
+        let held = self.settle(now);
         self.stalled.store(0, Relaxed);
         held.repair_with(|| {});
     }
 
     /// Returns the shares of the windows that end now.
     pub(crate) fn shares(&self, now: Moment) -> StallShares {
-        let _held = Held::wait(&self.lock);
-        self.settle(now.ns_since(Moment::from_ns(0)));
+        let _held = self.settle(now);
         // The clock may have been set back; the newest bucket then stays that of the latest time.
         let last = self.since.load(Relaxed) / SECOND_NS;
-        let begun = now.ns_since(Moment::from_ns(0)).saturating_sub(last * SECOND_NS).min(SECOND_NS);
+        let begun = now.ns().saturating_sub(last * SECOND_NS).min(SECOND_NS);
         let share = |seconds: u64| {
             let first = last.saturating_sub(seconds);
             let sum: u64 = (first..=last).map(|second| u64::from(self.bucket(second).load(Relaxed))).sum();
@@ -72,10 +68,10 @@ impl<P: Platform> StallCells<P> {
         &self.buckets[(second % BUCKETS) as usize]
     }
 
-    /// Adds the time since the last call to the buckets if a caller is stalled, and empties the buckets of new seconds. Adds
-    /// nothing twice if the clock of another process is ahead.
-    fn settle(&self, now: u64) {
-        let since = self.since.load(Relaxed);
+    /// Acquires the lock, empties the buckets of new seconds, and adds the time since the last call to the buckets if a caller is
+    /// stalled. Adds nothing twice if the clock of another process is ahead.
+    fn settle(&self, now: Moment) -> Held<'_, P::Lock> {
+        let (held, now, since) = (Held::wait(&self.lock), now.ns(), self.since.load(Relaxed));
         let (last, second) = (since / SECOND_NS, now / SECOND_NS);
         if second > last {
             let from = (last + 1).max(second.saturating_sub(BUCKETS - 1));
@@ -92,5 +88,6 @@ impl<P: Platform> StallCells<P> {
             bucket.store(sum.min(SECOND_NS) as u32, Relaxed);
             at = until;
         }
+        held
     }
 }
