@@ -155,7 +155,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: CpuInfo) {
         match self.own_pageset_still(preferred, cpu) {
             Some(guard) => {
-                preferred.counters().add(&guard.zone_diffs, ZoneItem::NumaForeign, 1, &guard);
+                preferred.counters().update(&guard.zone_diffs, &guard, [(ZoneItem::NumaForeign, 1)]);
             }
             None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
         }

@@ -225,7 +225,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             guard.count_hits(1);
         } else {
             let items = ZoneItem::of_served(preferred.node == zone.node, context.from == zone.node);
-            items.into_iter().for_each(|item| zone.counters().add(&guard.zone_diffs, item, 1, &guard));
+            zone.counters().update(&guard.zone_diffs, &guard, items.map(|item| (item, 1)));
         }
         if context.is_interleave_hit(zone) {
             self.count_interleave_hit(zone.id, &guard.head);

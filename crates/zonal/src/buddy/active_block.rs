@@ -15,8 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::buddy::Buddy;
 use crate::buddy::shape::Stretch;
 use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2};
-use crate::platform::Atomic;
-use crate::platform::Platform;
+use crate::platform::{Atomic, Platform};
 
 /// Binary logarithm of an active block's maximum unit count. With 4 KiB frames, such a block has 4 MiB.
 const UNITS_LOG2_MAX: u32 = 4;

@@ -122,7 +122,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             (blocks, self.drain_blocks(stack, order, blocks))
         };
         self.count_moved(blocks << order.get());
-        self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, merged.free as i64, self);
+        self.zone.counters().update(&self.zone_diffs, self, [(ZoneItem::Free, merged.free as i64)]);
         self.count_retired(merged.refused);
         self.add_to(|pageset| &pageset.drains, 1);
         let frames = PageCount::new(u64::from(blocks) << order.get());
@@ -172,7 +172,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 }
             }
         }
-        let twice = zone.free_areas.merge_blocks_back(order, others[..len].iter().copied());
+        let twice = zone.free_areas.merge_blocks_back(order, &others[..len]);
         let (free, refused) = ((len as u64 - twice) << order.get(), (strange + twice) << order.get());
         merged.plus(Merged { free, refused })
     }

@@ -205,7 +205,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     fn leaving(&self, order: Order) -> impl FnMut(u32) + '_ {
         move |blocks| {
             let frames = u64::from(blocks) << order.get();
-            self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, -(frames as i64), self);
+            self.zone.counters().update(&self.zone_diffs, self, [(ZoneItem::Free, -(frames as i64))]);
         }
     }
 }

@@ -67,10 +67,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone: &'a Zone<'m, P>,
         cpu: CpuInfo,
     ) -> Option<PagesetSession<'a, 'm, P>> {
-        if cpu.id != self.platform.current_cpu() {
-            return None;
-        }
-        self.own_pageset(zone, cpu)
+        if cpu.id == self.platform.current_cpu() { self.own_pageset(zone, cpu) } else { None }
     }
 
     /// Locks the pageset of any CPU; returns `None` if it is locked already.

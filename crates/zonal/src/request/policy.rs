@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::error::PolicyError;
 use crate::node_mask::NodeMask;
+use crate::platform::cells::Line;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_NODES, NodeId};
 
@@ -146,9 +147,6 @@ struct Turns<P: Platform> {
     nodes: usize,
     words: usize,
 }
-
-#[repr(align(64))]
-struct Line<T>(T);
 
 impl<P: Platform> Turns<P> {
     // Relaxed: a turn orders no other memory accesses. A load and a separate store are enough. If another thread uses a turn

@@ -62,17 +62,6 @@ pub(crate) enum ZoneItem {
 }
 
 impl ZoneItem {
-    /// All items, by lane.
-    pub(super) const ALL: [Self; 7] = [
-        Self::Free,
-        Self::NumaHit,
-        Self::NumaMiss,
-        Self::NumaForeign,
-        Self::InterleaveHit,
-        Self::NumaLocal,
-        Self::NumaOther,
-    ];
-
     /// Returns the two items that count a served block: whether its node was preferred, and whether the CPU is on that node.
     #[inline]
     pub(crate) const fn of_served(is_hit: bool, is_local: bool) -> [Self; 2] {
@@ -126,7 +115,7 @@ impl Item for NodeItem {
     }
 }
 
-const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
+const _: () = assert!((ZoneItem::NumaOther as usize) < FOLDS && NodeItem::ALL.len() <= FOLDS);
 
 all_zero! {
     /// The thresholds of one zone or node. Every update of a counter reads them, so they should share a cache line with
@@ -221,12 +210,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
                 cell.fetch_add(own.swap(0, Relaxed), Relaxed);
             }
         }
-    }
-
-    /// Adds `amount` to the item in the CPU's word.
-    #[inline]
-    pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
-        self.update(word, guard, [(item, amount)]);
     }
 
     /// Adds amounts to items with one read and one write of the word.
@@ -428,6 +411,28 @@ impl Lanes {
     const fn with(self, lane: usize, value: i8) -> Self {
         let shift = lane * 8;
         Self(self.0 & !(0xff << shift) | (value as u8 as u64) << shift)
+    }
+}
+
+#[cfg(test)]
+impl ZoneItem {
+    /// All items, by lane.
+    const ALL: [Self; 7] = [
+        Self::Free,
+        Self::NumaHit,
+        Self::NumaMiss,
+        Self::NumaForeign,
+        Self::InterleaveHit,
+        Self::NumaLocal,
+        Self::NumaOther,
+    ];
+}
+
+#[cfg(test)]
+impl<P: Platform, I: Item> ZonedCounters<'_, P, I> {
+    /// Adds `amount` to the item in the CPU's word.
+    fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
+        self.update(word, guard, [(item, amount)]);
     }
 }
 

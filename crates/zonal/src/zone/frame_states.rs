@@ -300,12 +300,6 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.states[frame as usize].store(byte, Release);
     }
 
-    /// Overwrites a state, as a stray store would.
-    #[cfg(test)]
-    pub(crate) fn overwrite(&self, frame: u32, state: FrameState) {
-        self.cell(frame).store(state.encode(), Relaxed); // relaxed: only one thread runs in such a test
-    }
-
     /// Sets the state of `frame`, which no other CPU may change.
     pub(crate) fn set(&self, frame: u32, state: FrameState) {
         self.put(u64::from(frame), state.encode());
@@ -337,4 +331,12 @@ fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
     // Release: publishes this owner's writes; pairs with `mark_popped`, `step_byte`, `are_all`, `exchange`.
     cell.store(to, Release);
     true
+}
+
+#[cfg(test)]
+impl<P: Platform> FrameTable<'_, P> {
+    /// Overwrites a state, as a stray store would.
+    pub(crate) fn overwrite(&self, frame: u32, state: FrameState) {
+        self.cell(frame).store(state.encode(), Relaxed); // relaxed: only one thread runs in such a test
+    }
 }

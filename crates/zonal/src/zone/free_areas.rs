@@ -245,21 +245,16 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Frees blocks of `order`; returns how many were refused.
     ///
     /// Consecutive blocks in the same area are freed under one acquisition of its lock.
-    pub(crate) fn merge_blocks_back(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
+    pub(crate) fn merge_blocks_back(&self, order: Order, blocks: &[u32]) -> u64 {
         let mut refused = 0;
-        let mut current: Option<(usize, Entered<'m, P>)> = None;
-        for frame in blocks {
-            let at = self.area_of(frame);
-            if current.as_ref().is_none_or(|&(entered, _)| entered != at) {
-                drop(current.take()); // releases the lock before waiting for the next one
-                current = Some((at, self.enter(at)));
-            }
-            if let Some((_, area)) = &current {
-                let given = area.buddy.free(&area.held, frame - area.first, order);
-                if given {
+        for blocks in blocks.chunk_by(|&a, &b| self.area_of(a) == self.area_of(b)) {
+            let area = self.enter(self.area_of(blocks[0]));
+            for &frame in blocks {
+                let is_freed = area.buddy.free(&area.held, frame - area.first, order);
+                if is_freed {
                     self.holders.give(frame, order.pages().get());
                 }
-                refused += u64::from(!given);
+                refused += u64::from(!is_freed);
             }
         }
         refused

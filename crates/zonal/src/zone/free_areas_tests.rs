@@ -235,7 +235,10 @@ impl Pair {
         self.taken.retain(|block| block.1 != k || !given.contains(&block.0));
         given.iter().for_each(|&frame| self.set(frame, 1 << k, true));
         let twice = given.iter().chain(given.first()).copied();
-        assert_eq!(self.areas.merge_blocks_back(order(k), twice), u64::from(!given.is_empty()));
+        assert_eq!(
+            self.areas.merge_blocks_back(order(k), &twice.collect::<Vec<_>>()),
+            u64::from(!given.is_empty())
+        );
     }
 
     /// Frees single frames of any areas, then frees the same frames again; the second frees must all be refused.

@@ -7,8 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::units::Order;
-use crate::units::PageKind;
+use crate::units::{Order, PageKind};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
