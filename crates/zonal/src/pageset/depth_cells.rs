@@ -21,6 +21,11 @@ use crate::units::{Moment, PageCount};
 // Every access is relaxed, because the lock that the guard represents orders the accesses of its holders. Other
 // threads only read values, which may be out of date.
 impl<P: Platform> Pageset<P> {
+    /// Returns the cells of a [`DepthState`], as [`DepthState::words`].
+    pub(super) const fn depth_cells(&self) -> [&P::U64; 4] {
+        [&self.position, &self.deepest, &self.average, &self.period_start]
+    }
+
     /// Returns how far the count of allocated frames is above its minimum and below its maximum in the period.
     #[inline]
     pub(super) fn position(&self) -> Depths {
@@ -72,20 +77,13 @@ impl<P: Platform> PagesetGuard<'_, P> {
 
     /// Returns the state in the cells.
     fn depth_state(&self) -> DepthState {
-        DepthState {
-            position: self.position(),
-            deepest: self.deepest(),
-            average: Depths::from_word(self.average.load(Relaxed)),
-            start: self.period_start(),
-        }
+        DepthState::from_words(self.depth_cells().map(|cell| cell.load(Relaxed)))
     }
 
     /// Stores a state in the cells.
     pub(super) fn set_depth_state(&self, state: DepthState) {
-        self.position.store(state.position.word(), Relaxed);
-        self.deepest.store(state.deepest.word(), Relaxed);
-        self.average.store(state.average.word(), Relaxed);
-        self.period_start.store(state.start.ns(), Relaxed);
+        let cells = self.depth_cells().into_iter().zip(state.words());
+        cells.for_each(|(cell, word)| cell.store(word, Relaxed));
     }
 }
 

@@ -340,8 +340,7 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn reset(&self, slots: u32) {
         let words = [&self.settled, &self.high, &self.large, &self.block_leeway, &self.block_leeway_settled];
         let others = [&self.zone_diffs, &self.stepwise, &self.seen, &self.idle_ticks, &self.folded_at];
-        let depth = [&self.position, &self.deepest, &self.average, &self.period_start];
-        let words = words.into_iter().chain(others).chain(depth).chain(&self.block_frames);
+        let words = words.into_iter().chain(others).chain(self.depth_cells()).chain(&self.block_frames);
         words.for_each(|cell| cell.store(0, Relaxed));
         let halves = [&self.capacity, &self.block_pages, &self.flags, &self.last_middle];
         halves.into_iter().chain(&self.lens).for_each(|cell| cell.store(0, Relaxed));

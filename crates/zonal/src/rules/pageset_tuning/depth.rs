@@ -90,16 +90,25 @@ impl Depths {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DepthState {
     /// Distances of the count from its minimum and maximum: `alloc_count - alloc_low` and `alloc_high - alloc_count`.
-    pub(crate) position: Depths,
+    pub(super) position: Depths,
     /// Depths of this period: `alloc_depth` and `free_depth`.
-    pub(crate) deepest: Depths,
+    pub(super) deepest: Depths,
     /// Averages over the previous periods: `avg_alloc` and `avg_free`.
-    pub(crate) average: Depths,
+    pub(super) average: Depths,
     /// Start of the period.
-    pub(crate) start: Moment,
+    pub(super) start: Moment,
 }
 
 impl DepthState {
+    pub(crate) fn from_words([position, deepest, average, start]: [u64; 4]) -> Self {
+        let [position, deepest, average] = [position, deepest, average].map(Depths::from_word);
+        Self { position, deepest, average, start: Moment::from_ns(start) }
+    }
+
+    pub(crate) const fn words(self) -> [u64; 4] {
+        [self.position.word(), self.deepest.word(), self.average.word(), self.start.ns()]
+    }
+
     /// Whether a period that began at `start` is over.
     pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
         ns_apart(start, now) > PERIOD_NS
