@@ -308,7 +308,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
             let frame = match context.below {
                 Some(limit) if limit < zone.span.end() => {
-                    zone.free_areas.take_below(order, zone.frames_below(limit), leaving)?
+                    zone.free_areas.take_below(order, context.reach(zone), leaving)?
                 }
                 _ => zone.free_areas.alloc(order, zone.preferred_area(context.cpu), leaving)?,
             };
@@ -451,8 +451,8 @@ impl AllocContext<'_> {
 
     /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
     pub(super) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        let limit = self.below.filter(|&limit| limit < zone.span.end());
-        limit.is_none_or(|limit| zone.free_areas.has_block_below(self.flags.order, zone.frames_below(limit)))
+        let is_limited = self.below.is_some_and(|limit| limit < zone.span.end());
+        !is_limited || zone.free_areas.has_block_below(self.flags.order, self.reach(zone))
     }
 
     /// Counts which zone and node served the request from the buddy or by range.

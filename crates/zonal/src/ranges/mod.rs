@@ -20,7 +20,7 @@ use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
 use crate::request::{FrameRun, Request};
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Order, PageCount, PageKind, Pfn};
+use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
@@ -125,7 +125,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let mut longest = 0;
             let _ = self.state.find_in_zones(&context, |zone| {
                 let start = u64::from(zone.offset(zone.span.start));
-                let (mut at, end) = (start, self.state.reach(zone, &context));
+                let (mut at, end) = (start, context.reach(zone));
                 while at < end {
                     let free = zone.free_areas.same_until(at, end, Sought::Free);
                     longest = longest.max(free - at);
@@ -147,7 +147,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn find_frames(&self, context: &AllocContext<'_>) -> Option<FrameRun> {
         let count = context.count;
         self.find_in_zones(context, |zone| {
-            let within = u64::from(zone.offset(zone.span.start))..self.reach(zone, context);
+            let within = u64::from(zone.offset(zone.span.start))..context.reach(zone);
             for _ in 0..RETRIES {
                 if PageCount::new(zone.free_areas.pages()) < count
                     || self.short_of_min(zone, context, count) != PageCount::ZERO
@@ -162,11 +162,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             None
         })
-    }
-
-    /// Returns the offset of the frame after the last one in a zone that may serve the request.
-    pub(super) fn reach(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> u64 {
-        zone.frames_below(context.below.unwrap_or(Pfn::new(u64::MAX)))
     }
 
     /// Returns how many more frames must be free for a zone to stay above its watermark `min`, lowered by the request's

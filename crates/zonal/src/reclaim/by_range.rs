@@ -220,7 +220,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> Option<Run> {
         let (align, count) = (context.flags.order.pages().get(), context.count);
         let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
-        let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
+        let last = context.reach(zone).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);
         let windows = last / step + 1;
         // Multiples of the golden ratio visit all parts in a zone evenly, whatever the sizes of windows.

@@ -76,6 +76,12 @@ impl<'r> AllocContext<'r> {
         }
     }
 
+    /// Returns the offset of the frame after the last one in `zone` that may serve the request.
+    pub(crate) fn reach<P: Platform>(&self, zone: &Zone<'_, P>) -> u64 {
+        let end = self.below.map_or(zone.span.end(), |limit| limit.min(zone.span.end()));
+        end.offset_from(zone.base).map_or(0, PageCount::get)
+    }
+
     /// Reports a step of the request.
     pub(crate) fn report(&self, step: Step) {
         if let Some(observer) = self.observer {

@@ -148,11 +148,6 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.free_areas.holders
     }
 
-    /// Returns the number of frames from the base to `limit` or to the zone's end, whichever is lower.
-    pub(crate) fn frames_below(&self, limit: Pfn) -> u64 {
-        limit.min(self.span.end()).offset_from(self.base).map_or(0, PageCount::get)
-    }
-
     /// Returns the first frame and the state of the block that contains `frame`, unless the frame is free or not managed.
     ///
     /// Only the first frame of a block has a state, so this checks every frame at which such a block could start.
