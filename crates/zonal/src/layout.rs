@@ -24,7 +24,7 @@ use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
 use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasShape};
 use crate::zone::node::{Node, NodeCells, NodeUse};
-use crate::zone::owned_blocks::{Owned, OwnedCells, OwnedShape};
+use crate::zone::owned_blocks::{Owned, OwnedShape};
 use crate::zone::processes::{HandoverCells, Holders};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
@@ -157,11 +157,7 @@ impl<'a> Layout<'a> {
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count);
             measure.add::<P::U64>(plan.free_areas.cells());
             measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
-            measure.add::<OwnedCells<P>>(plan.owned.cpus);
-            measure.add::<P::U64>(plan.owned.words);
-            measure.add::<P::U32>(plan.owned.entries);
-            measure.add::<P::U8>(plan.owned.blocks);
-            measure.add::<P::U8>(plan.owned.blocks);
+            Owned::<P>::measure(&mut measure, &plan.owned);
             measure.add::<P::U8>(plan.frames as usize + self.held_frames(plan.frames));
             measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
             measure.add::<P::U32>(plan.slots);
@@ -345,13 +341,7 @@ impl<'a> Layout<'a> {
                     local.process,
                 ),
             ),
-            owned: Owned {
-                cpus: arena.fresh::<P, OwnedCells<P>>(plan.owned.cpus),
-                words: arena.u64s::<P>(plan.owned.words),
-                blocks: arena.u32s::<P>(plan.owned.entries),
-                owners: arena.u8s::<P>(plan.owned.blocks),
-                entry_of: arena.u8s::<P>(plan.owned.blocks),
-            },
+            owned: Owned::build(arena, &plan.owned),
             frames: FrameTable {
                 states: &bytes[..plan.frames as usize],
                 states_and_holders: bytes,

@@ -8,14 +8,12 @@
 //! Related files: `layout.rs` places the regions in buffers, and `metadata/regions.rs` defines their names.
 
 use crate::Allocator;
-use crate::metadata::regions::Part;
+use crate::metadata::regions::{Part, first_true, holds, index};
 use crate::pageset::Pageset;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::units::CpuId;
 use crate::zone::Zone;
-use crate::zone::node::Node;
-use crate::zonelist::Zonelist;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the metadata region that contains the byte at `address` of this process.
@@ -31,8 +29,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(at) = index(slots.current(), address) {
             return Some(Part::CurrentSlot(CpuId::new(at as u32)));
         }
-        if let Some(at) = index(state.nearest.cells, address) {
-            return state.cpu_at(state.nearest.cpu_of(at)).map(Part::NearestZone);
+        if let Some(at) = state.nearest.cpu_at(address) {
+            return state.cpu_at(at).map(Part::NearestZone);
         }
         if let Some(at) = index(&slots.table()[1..], address) {
             return state.cpu_at(at / slots.of_each).map(Part::PagesetSlots);
@@ -45,12 +43,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             || holds(state.memory, address)
             || holds(state.zones, address)
             || holds(state.nodes, address)
-            || holds(state.lists.lists, address)
             || holds(state.pagesets, address)
             || state.zones.iter().any(|zone| holds(zone.free_areas.shape, address))
             || (state.pagesets.iter())
                 .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
-        let part = first([
+        let part = first_true([
             (holds(&shared.settings, address) || holds(&shared.keeping, address), Part::Settings),
             (holds(&shared.changes, address), Part::ChangeLock),
             (
@@ -64,48 +61,29 @@ impl<'m, P: Platform> Allocator<'m, P> {
             ((null_slot..null_slot + size_of::<Pageset<P>>()).contains(&address), Part::NullSlot),
             (is_view, Part::Views),
         ]);
-        let mut nodes = state.nodes.iter().zip(state.lists.lists);
-        part.or_else(|| nodes.find_map(|(node, list)| node_part(node, list, address)))
-            .or_else(|| state.zones.iter().find_map(|zone| state.zone_part(zone, address)))
+        part.or_else(|| state.lists.part_at(state.nodes.iter().map(|node| node.id), address))
+            .or_else(|| state.nodes.iter().find_map(|node| node.part_at(address)))
+            .or_else(|| state.zones.iter().find_map(|zone| zone.part_at(address)))
+            .or_else(|| state.zones.iter().find_map(|zone| state.pageset_part(zone, address)))
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
-        let (id, areas, pagesets) = (zone.id, &zone.free_areas, self.pagesets_of(zone));
-        let owned = &zone.owned;
-        let is_owned = holds(owned.cpus, address)
-            || holds(owned.words, address)
-            || holds(owned.blocks, address)
-            || holds(owned.owners, address)
-            || holds(owned.entry_of, address);
-        let parts = first([
-            (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
-            (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
-            (holds(&zone.cells.lock, address), Part::Quarantine(id)),
-            (holds(zone.cells, address), Part::ZoneState(id)),
-            (holds(zone.full_in, address), Part::ZoneFullNodes(id)),
-            (holds(zone.quarantine, address), Part::Quarantine(id)),
-            (holds(zone.frames.states, address), Part::FrameStates(id)),
-            (holds(zone.frames.present, address), Part::FrameStates(id)),
-            (is_owned, Part::OwnedBlocks(id)),
-        ]);
-        parts
-            .or_else(|| Some(Part::Pageset(id, self.cpu_at(index(pagesets.pagesets, address)?)?)))
-            .or_else(|| index(areas.heads, address).map(|at| Part::FreeArea(id, at)))
-            .or_else(|| index(areas.cells, address).map(|at| Part::FreeBitmap(id, at / areas.shape.stride)))
-            .or_else(|| {
-                // The slots of the CPUs on the zone's node come first, in the order of their ranks.
-                let (at, own) = (index(pagesets.slots, address)?, pagesets.own_stacks.slots());
-                let cpu = match at.checked_sub(zone.own_cpus * own) {
-                    Some(beyond) => self.cpu_at(beyond / pagesets.foreign_stacks.slots()),
-                    None => {
-                        let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
-                        cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
-                    }
-                };
-                Some(Part::Slots(id, cpu?))
-            })
+    fn pageset_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
+        let pagesets = self.pagesets_of(zone);
+        if let Some(at) = index(pagesets.pagesets, address) {
+            return Some(Part::Pageset(zone.id, self.cpu_at(at)?));
+        }
+        // The slots of the CPUs on the zone's node come first, in the order of their ranks.
+        let (at, own) = (index(pagesets.slots, address)?, pagesets.own_stacks.slots());
+        let cpu = match at.checked_sub(zone.own_cpus * own) {
+            Some(beyond) => self.cpu_at(beyond / pagesets.foreign_stacks.slots()),
+            None => {
+                let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
+                cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
+            }
+        };
+        Some(Part::Slots(zone.id, cpu?))
     }
 
     /// Returns the id of the CPU with this index.
@@ -113,41 +91,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         cpus.nth(index).map(|cpu| cpu.id)
     }
-}
-
-fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: usize) -> Option<Part> {
-    let listed = |at: usize| {
-        let copy = &list.copies[at];
-        holds(copy.entries, address)
-            || holds(copy.nodes, address)
-            || copy.within.iter().any(|within| holds(*within, address))
-    };
-    let full = &list.full;
-    first([
-        (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
-        (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
-        (holds(node.cells, address) || holds(node.own, address), Part::NodeState(node.id)),
-        (holds(node.events, address), Part::Events(node.id)),
-        (listed(0) || listed(1), Part::Zonelist(node.id)),
-        (holds(full.bitmaps, address), Part::ZonelistCache(node.id)),
-        (holds(full.wiped_at, address), Part::ZonelistCache(node.id)),
-    ])
-}
-
-/// Returns the first region whose condition is true.
-fn first<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
-    parts.into_iter().find_map(|(is_it, part)| is_it.then_some(part))
-}
-
-/// Whether the byte at `address` is part of `value`.
-fn holds<T: ?Sized>(value: &T, address: usize) -> bool {
-    let start = core::ptr::from_ref(value).addr();
-    (start..start + size_of_val(value)).contains(&address)
-}
-
-/// Returns the index of the value that contains the byte at `address`.
-fn index<T>(values: &[T], address: usize) -> Option<usize> {
-    holds(values, address).then(|| (address - values.as_ptr().addr()) / size_of::<T>())
 }
 
 #[cfg(test)]
@@ -199,7 +142,7 @@ mod tests {
             bytes["slots"],
             zones().map(|zone| size_of_val(allocator.state.pagesets_of(zone).slots)).sum()
         );
-        assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.free_areas.cells)).sum());
+        assert_eq!(bytes["free bitmap"], zones().map(|zone| 8 * zone.free_areas.shape.cells()).sum());
         assert_eq!(bytes["pageset"], 4 * 2 * size_of::<Pageset<Native>>(), "zones times CPUs");
         assert_eq!([bytes["machine totals"], bytes["node totals"], bytes["zone totals"]], [64, 128, 256]);
         let names: Vec<&str> = bytes.into_keys().collect();
@@ -245,21 +188,8 @@ mod tests {
         let (allocator, _) = with_buffers();
         let shown = |address| allocator.part_at(address).map(|part| part.to_string());
         let is = |address: usize, text: &str| assert_eq!(shown(address), Some(String::from(text)));
-        let [node, zone] =
-            [at(&allocator.state.nodes[1].cells.totals), at(&allocator.state.zones[3].cells.totals)];
-        is(node, "node 1 totals");
-        is(zone + 63, "zone 3 totals");
-        is(zone + 64, "zone 3 state");
-        is(zone - 1, "zone 3 quarantine");
         let zone = &allocator.state.zones[3];
         is(at(&allocator.state.pagesets_of(zone).pagesets[1]) + 100, "zone 3 pageset of CPU 2");
-        is(at(&zone.free_areas.heads[0]), "zone 3 free area 0 lock and counts");
-        assert!(zone.free_areas.heads.len() > 2);
-        let last = zone.free_areas.heads.len() - 1;
-        is(at(&zone.free_areas.heads[last]), &std::format!("zone 3 free area {last} lock and counts"));
-        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride - 1]), "zone 3 free area 0 free bitmap");
-        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride]), "zone 3 free area 1 free bitmap");
-        is(at(zone.free_areas.cells.last().unwrap()), &std::format!("zone 3 free area {last} free bitmap"));
         for info in allocator.state.cpus.iter().filter(|info| info.exists()) {
             let cpu = info.id;
             for zone in allocator.state.zones {
@@ -270,17 +200,11 @@ mod tests {
             is(at(&allocator.state.slots.current()[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
             let deferred = &allocator.state.deferred[info.index as usize];
             is(at(deferred) + size_of_val(deferred) - 1, &std::format!("deferred frees of CPU {cpu}"));
-            let nearest = &allocator.state.nearest.cells[8 * info.index as usize + 7];
-            is(at(nearest), &std::format!("nearest zone of CPU {cpu}"));
             is(
                 at(&allocator.state.slots.table()[1 + 4 * info.index as usize + 3]),
                 &std::format!("pageset slots of CPU {cpu}"),
             );
         }
-        is(at(allocator.state.lists.lists[0].full.wiped_at), "zonelist cache of node 0");
-        let list = &allocator.state.lists.lists[1].copies[1];
-        is(at(list.nodes.last().unwrap()), "zonelist of node 1");
-        is(at(list.within[2].last().unwrap()), "zonelist of node 1");
         is(at(&allocator.state.zones[2]), "views");
         is(at(allocator.state.pagesets_of(zone).foreign_stacks), "views");
         assert_eq!(shown(at(&allocator)), None);

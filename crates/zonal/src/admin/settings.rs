@@ -206,7 +206,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             // Clears all full bits that scans have set, so that the next scans check all zones again.
             Affects::FullZones => {
                 self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
-                self.lists.lists.iter().for_each(|list| list.full.wipe());
+                (0..self.nodes.len()).for_each(|place| self.lists.full(place).wipe());
                 (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
             }
         }

@@ -249,20 +249,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Calls `sink` with each node in the fallback list of `node`, in order.
-    pub fn fallback_order(&self, node: NodeId, mut sink: impl FnMut(NodeId)) {
+    pub fn fallback_order(&self, node: NodeId, sink: impl FnMut(NodeId)) {
         let Some(place) = self.state.place_of(node) else { return };
-        let list = self.state.lists.read(place);
-        let mut last = None;
-        for position in 0..list.len().unwrap_or(0) {
-            let id = list.node_at(position);
-            if list.check().is_err() {
-                return;
-            }
-            if last != Some(id) {
-                sink(id);
-                last = Some(id);
-            }
-        }
+        self.state.lists.nodes(place, sink);
     }
 }
 

@@ -213,10 +213,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Finds the nearest zone in the CPU's zonelist, and records it.
     #[cold]
     fn look_up(&self, limit: ZoneKind, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
-        let mut listed = None;
-        let list = self.lists.read(usize::from(cpu.node));
-        let (version, filter) = (list.version, Some((nodes, nodes.len(), &mut listed)));
-        let (_, zone) = Candidates::new(list, limit, filter).next(0, None).ok()??;
+        // Read before the list: the record of a list that is newer than its version is never used.
+        let (version, mut listed) = (self.lists.version(), None);
+        let filter = Some((nodes, nodes.len(), &mut listed));
+        let (_, zone) = Candidates::new(&self.lists, cpu.node.into(), limit, filter).next(0, None).ok()??;
         self.nearest.record_zone(cpu.index, limit, version, &nodes, zone);
         Some(zone)
     }
@@ -241,13 +241,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let form = self.past_scan();
         let class = ScanClass::of(form, order, Watermark::Low, urgency, limit);
-        let full = &self.lists.lists[usize::from(cpu.node)].full;
+        let full = self.lists.full(cpu.node.into());
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         // Relaxed: full bits are hints.
         if full.bitmap(class)[0].load(Relaxed) & 1 == 0
             || reserve
             || self.shared.node_reclaim().is_on()
-            || full.is_stale(self.platform.now())
+            || full.age(self.platform.now()).is_none()
         {
             return None;
         }
@@ -260,7 +260,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if (form.is_some() || allows(preferred.free_approximate())) && allows(preferred.free()) {
             return None;
         }
-        let (_, zone) = Candidates::new(self.lists.read(usize::from(cpu.node)), limit, None)
+        let (_, zone) = Candidates::new(&self.lists, cpu.node.into(), limit, None)
             .next(1, Some(full.bitmap(class)))
             .ok()??;
         Some(&self.zones[zone.index()])

@@ -192,7 +192,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             context.flags.urgency,
             context.flags.zone_limit,
         );
-        let full = &state.lists.lists[context.target].full;
+        let full = state.lists.full(context.target);
         let filter = context.nodes().map(|nodes| (nodes, context.nodes, listed));
         Self {
             purpose: Purpose::Serve,
@@ -204,7 +204,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             class,
             full,
             bits: (!off).then(|| full.bitmap(class)),
-            candidates: Candidates::new(state.lists.read(context.target), context.flags.zone_limit, filter),
+            candidates: Candidates::new(&state.lists, context.target, context.flags.zone_limit, filter),
             cache: if is_used && past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
             preferred: None,
             probes: 0,
@@ -270,9 +270,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Reports the zones at positions from `from` to before `end`, or to the end of the list, which are not tried.
     #[cold]
     fn report_skipped(&mut self, mut from: usize, end: Option<usize>) -> Result<(), ListChanged> {
-        let within_ns = self.full.age_ns(self.state.platform.now());
-        let list = self.state.lists.read(self.context.target);
-        let mut all = Candidates::new(list, ZoneKind::Movable, None);
+        let within_ns = self.full.age(self.state.platform.now()).unwrap_or(0);
+        let mut all = Candidates::new(&self.state.lists, self.context.target, ZoneKind::Movable, None);
         while let Some((position, zone)) = all.next(from, None)?.filter(|&(at, _)| Some(at) != end) {
             let zone = &self.state.zones[zone.index()];
             if self.context.strict && zone.node != self.context.target {
@@ -473,7 +472,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
 
     fn begins_outside_cpuset(&mut self) -> bool {
         let (state, context) = (self.state, self.context);
-        let mut all = Candidates::new(state.lists.read(context.target), context.flags.zone_limit, None);
+        let mut all = Candidates::new(&state.lists, context.target, context.flags.zone_limit, None);
         let outside = |zone: ZoneId| {
             context.cpuset.is_some_and(|cpuset| !cpuset.contains(state.zones[zone.index()].node_id))
         };

@@ -3,7 +3,8 @@
 //! Each structure has a short *name*, which is the same for all structures of its kind and in all versions. Its
 //! `Display` form also identifies the node, zone or CPU.
 //!
-//! Related files: `admin/metadata_regions.rs` finds the structure that contains an address.
+//! Related files: `admin/metadata_regions.rs` finds the structure that contains an address. The views of zones, nodes and
+//! zonelists find it among their own.
 
 use crate::units::{CpuId, NodeId, ZoneId};
 
@@ -112,4 +113,20 @@ impl Part {
             Self::Slots(..) => "slots",
         }
     }
+}
+
+/// Whether the byte at `address` is part of `value`.
+pub(crate) fn holds<T: ?Sized>(value: &T, address: usize) -> bool {
+    let start = core::ptr::from_ref(value).addr();
+    (start..start + size_of_val(value)).contains(&address)
+}
+
+/// Returns the index of the value that contains the byte at `address`.
+pub(crate) fn index<T>(values: &[T], address: usize) -> Option<usize> {
+    holds(values, address).then(|| (address - values.as_ptr().addr()) / size_of::<T>())
+}
+
+/// Returns the first part whose condition is true.
+pub(crate) fn first_true<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
+    parts.into_iter().find_map(|(is_it, part)| is_it.then_some(part))
 }

@@ -46,9 +46,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             while targets != 0 {
                 let place = at * 64 + targets.trailing_zeros() as usize;
-                // If the list changes concurrently, all its full bits are cleared anyway.
-                if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
-                    self.lists.lists[place].full.clear(position, orders);
+                if self.lists.clear_full(place, zone.id, zone.node_id, orders) {
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }
                 self.recall_cpus(place);

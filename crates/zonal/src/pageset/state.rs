@@ -97,6 +97,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let node = &self.nodes[place];
         &self.zones[node.first_zone..][..node.zone_count]
     }
+
     /// Returns all zones of the node with index `node` in the order in which requests use them.
     ///
     /// The order is by descending kind, and by ascending address within a kind.

@@ -109,8 +109,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn tick_pagesets_of(&self, cpu: CpuInfo) {
         self.finish_frees(cpu);
         let (now, tuning) = (self.platform.now(), self.shared.tuning());
-        let marks = &self.lists.lists[usize::from(cpu.node)].full;
-        if self.is_served_elsewhere(cpu) && marks.is_stale(now) {
+        let marks = self.lists.full(cpu.node.into());
+        if self.is_served_elsewhere(cpu) && marks.age(now).is_none() {
             self.serve_from_preferred(cpu);
         }
         for zone in self.zones {

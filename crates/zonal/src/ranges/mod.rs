@@ -242,8 +242,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
         }
         for _ in 0..RESTARTS {
-            let mut candidates =
-                Candidates::new(self.lists.read(context.target), context.flags.zone_limit, None);
+            let mut candidates = Candidates::new(&self.lists, context.target, context.flags.zone_limit, None);
             let mut from = 0;
             while let Ok(next) = candidates.next(from, None) {
                 let (position, zone) = next?;

@@ -259,7 +259,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                         .iter()
                         .for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
                 }
-                Some(form) if form.reconsiders() => self.lists.lists[context.target].full.wipe(),
+                Some(form) if form.reconsiders() => self.lists.full(context.target).wipe(),
                 Some(_) => {}
             }
         }

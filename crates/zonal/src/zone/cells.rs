@@ -26,9 +26,9 @@ all_zero! {
         /// Limits, which every path reads and only changes of settings write.
         pub(crate) rules: (line {ZoneRules<P>}),
         /// Lock of the quarantine.
-        pub(crate) lock: (line lock),
+        pub(super) lock: (line lock),
         /// Totals of the zone's counters.
-        pub(crate) totals: (line [u64; TOTAL_CELLS]),
+        pub(super) totals: (line [u64; TOTAL_CELLS]),
         /// The reasons to limit pagesets to few frames: the number of reclaims under way, plus the bits of
         /// `Shortness`. All are in one cell, so that a free reads only this cell.
         pub(super) held_down: (line u64),

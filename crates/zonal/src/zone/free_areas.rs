@@ -15,11 +15,11 @@ use crate::buddy::word_batch::BATCH_MAX;
 use crate::buddy::{Buddy, BuddyCounts};
 use crate::config::Config;
 use crate::machine::ZONE_FRAMES_MAX;
-use crate::platform::cells::all_zero;
-use crate::platform::cells::copy_view;
+use crate::metadata::regions::{Part, index};
+use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_CPUS, Order};
+use crate::units::{MAX_CPUS, Order, ZoneId};
 use crate::zone::processes::Holders;
 
 /// Maximum number of areas in a zone. While CPUs that share a zone are at most as many, none shares its preferred area.
@@ -47,7 +47,7 @@ pub(crate) struct FreeAreasShape {
     /// Number of areas that a CPU has: its preferred area and the areas directly after it.
     own: usize,
     /// Number of cells in each area except the last.
-    pub(crate) stride: usize,
+    pub(super) stride: usize,
     pub(super) large: Order,
     inner: BuddyShape,
     last: BuddyShape,
@@ -89,8 +89,8 @@ all_zero! {
 /// Invariant: the zone's frame `f` is frame `f mod length` of area `f / length`. It is free if and only if it is in
 /// that area's buddy.
 pub(crate) struct FreeAreas<'m, P: Platform> {
-    pub(crate) heads: &'m [FreeAreaCells<P>],
-    pub(crate) cells: &'m [P::U64],
+    pub(super) heads: &'m [FreeAreaCells<P>],
+    pub(super) cells: &'m [P::U64],
     pub(crate) shape: &'m FreeAreasShape,
     pub(super) holders: Holders<'m, P>,
 }
@@ -114,6 +114,12 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     ) -> Self {
         assert!(heads.len() == shape.count && cells.len() == shape.cells());
         Self { heads, cells, shape, holders }
+    }
+
+    /// Returns which part of `zone`'s areas contains the byte at `address`.
+    pub(super) fn part_at(&self, zone: ZoneId, address: usize) -> Option<Part> {
+        let bitmap = || index(self.cells, address).map(|at| Part::FreeBitmap(zone, at / self.shape.stride));
+        index(self.heads, address).map(|at| Part::FreeArea(zone, at)).or_else(bitmap)
     }
 
     /// Returns the preferred area of the CPU with `rank`, from 0, among `cpus`.

@@ -31,6 +31,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::FrameRange;
+use crate::metadata::regions::{Part, first_true, holds};
 use crate::platform::cells::copy_view;
 use crate::platform::steps::ZoneName;
 use crate::platform::{Atomic, Platform};
@@ -308,6 +309,21 @@ impl<'m, P: Platform> Zone<'m, P> {
         is_short && before & bit == 0
     }
 
+    /// Returns which part of the zone's metadata, except its pagesets, contains the byte at `address`.
+    pub(crate) fn part_at(&self, address: usize) -> Option<Part> {
+        let (id, cells, frames) = (self.id, self.cells, &self.frames);
+        let part = first_true([
+            (holds(&cells.rules, address), Part::ZoneRules(id)),
+            (holds(&cells.totals, address), Part::ZoneTotals(id)),
+            (holds(&cells.lock, address) || holds(self.quarantine, address), Part::Quarantine(id)),
+            (holds(cells, address), Part::ZoneState(id)),
+            (holds(self.full_in, address), Part::ZoneFullNodes(id)),
+            (holds(frames.states, address) || holds(frames.present, address), Part::FrameStates(id)),
+            (self.owned.holds(address), Part::OwnedBlocks(id)),
+        ]);
+        part.or_else(|| self.free_areas.part_at(id, address))
+    }
+
     /// Returns the offsets of the frames in the zone's span.
     pub(crate) fn offsets(&self) -> Range<u64> {
         let first = u64::from(self.offset(self.span.start));
@@ -329,3 +345,35 @@ impl<'m, P: Platform> Zone<'m, P> {
 
 #[cfg(test)]
 mod free_areas_tests;
+
+#[cfg(test)]
+mod tests {
+    use std::string::{String, ToString};
+
+    use super::*;
+    use crate::Config;
+    use crate::testing::small;
+
+    #[test]
+    fn cells_lie_in_the_parts_they_belong_to() {
+        fn at<T>(cell: &T) -> usize {
+            core::ptr::from_ref(cell).addr()
+        }
+        let allocator = small(&Config { free_area_min: PageCount::ZERO, ..Config::default() }, |_| {});
+        let shown = |address| allocator.part_at(address).map(|part| part.to_string());
+        let is = |address: usize, text: &str| assert_eq!(shown(address), Some(String::from(text)));
+        let zone = &allocator.state.zones[3];
+        let totals = at(&zone.cells.totals);
+        is(totals + 63, "zone 3 totals");
+        is(totals + 64, "zone 3 state");
+        is(totals - 1, "zone 3 quarantine");
+        let areas = &zone.free_areas;
+        assert!(areas.heads.len() > 2);
+        let last = areas.heads.len() - 1;
+        is(at(&areas.heads[0]), "zone 3 free area 0 lock and counts");
+        is(at(&areas.heads[last]), &std::format!("zone 3 free area {last} lock and counts"));
+        is(at(&areas.cells[areas.shape.stride - 1]), "zone 3 free area 0 free bitmap");
+        is(at(&areas.cells[areas.shape.stride]), "zone 3 free area 1 free bitmap");
+        is(at(areas.cells.last().unwrap()), &std::format!("zone 3 free area {last} free bitmap"));
+    }
+}

@@ -6,8 +6,8 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::platform::cells::all_zero;
-use crate::platform::cells::copy_view;
+use crate::metadata::regions::{Part, first_true, holds};
+use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, NodeId, PageCount, SECOND_NS, ZoneId};
 use crate::zone::counters::{NodeItem, ProcessTotals, TOTAL_CELLS, ThresholdCells, ZonedCounters};
@@ -19,8 +19,8 @@ all_zero! {
     /// The changing state of a node.
     #[repr(C)]
     pub(crate) struct NodeCells<P> {
-        pub(crate) rules: (line {NodeRules<P>}),
-        pub(crate) totals: (line [u64; TOTAL_CELLS]),
+        rules: (line {NodeRules<P>}),
+        totals: (line [u64; TOTAL_CELLS]),
         pub(crate) stalls: (line {StallCells<P>}),
     }
 }
@@ -54,7 +54,7 @@ const FRUITLESS_MAX: u64 = 16;
 
 all_zero! {
     #[repr(C)]
-    pub(crate) struct NodeRules<P> {
+    struct NodeRules<P> {
         threshold: {ThresholdCells<P>},
         /// Number of online CPUs.
         cpus: u64,
@@ -95,6 +95,16 @@ impl<P: Platform> NodeCells<P> {
 }
 
 impl<'m, P: Platform> Node<'m, P> {
+    /// Returns which part of the node's metadata contains the byte at `address`.
+    pub(crate) fn part_at(&self, address: usize) -> Option<Part> {
+        first_true([
+            (holds(&self.cells.rules, address), Part::NodeRules(self.id)),
+            (holds(&self.cells.totals, address), Part::NodeTotals(self.id)),
+            (holds(self.cells, address) || holds(self.own, address), Part::NodeState(self.id)),
+            (holds(self.events, address), Part::Events(self.id)),
+        ])
+    }
+
     /// Returns the preferred zone.
     #[inline]
     pub(crate) fn preferred_zone(&self) -> Option<usize> {
@@ -214,5 +224,20 @@ impl<P: Platform> Drop for ReclaimTurn<'_, P> {
     fn drop(&mut self) {
         // AcqRel: takes the starts, publishes the turn's writes; pairs with `Node::try_turn`.
         self.cell.fetch_and(!self.bits, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::testing::small;
+
+    #[test]
+    fn cells_lie_in_the_parts_they_belong_to() {
+        let allocator = small(&Config::default(), |_| {});
+        let node = &allocator.state.nodes[1];
+        let totals = core::ptr::from_ref(&node.cells.totals).addr();
+        assert_eq!(allocator.part_at(totals), Some(Part::NodeTotals(node.id)));
     }
 }

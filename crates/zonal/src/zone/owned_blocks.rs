@@ -10,6 +10,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::metadata::arena::{Arena, Measure};
+use crate::metadata::regions::holds;
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
@@ -32,7 +34,7 @@ const RANK_MAX: u32 = u8::MAX as u32 - 1;
 all_zero! {
     /// What a CPU owns of a zone on its node. A block with free frames has an entry.
     #[repr(C, align(64))]
-    pub(crate) struct OwnedCells<P> {
+    pub(super) struct OwnedCells<P> {
         pub(super) lock: lock,
         /// Free frames in the CPU's blocks, which is also read without the lock.
         pub(super) pages: u32,
@@ -55,15 +57,15 @@ all_zero! {
 /// free frame of an owned block is in a free area.
 pub(crate) struct Owned<'m, P: Platform> {
     /// By rank of the CPU on the zone's node.
-    pub(crate) cpus: &'m [OwnedCells<P>],
+    pub(super) cpus: &'m [OwnedCells<P>],
     /// The free frames of all CPUs' entries.
-    pub(crate) words: &'m [P::U64],
+    words: &'m [P::U64],
     /// The blocks of all CPUs' entries.
-    pub(crate) blocks: &'m [P::U32],
+    blocks: &'m [P::U32],
     /// For each block, one more than the rank of its owner, or 0. A free reads it without a lock.
-    pub(crate) owners: &'m [P::U8],
+    pub(super) owners: &'m [P::U8],
     /// For each block, one more than its entry, or 0.
-    pub(crate) entry_of: &'m [P::U8],
+    pub(super) entry_of: &'m [P::U8],
 }
 
 copy_view!(Owned);
@@ -71,11 +73,11 @@ copy_view!(Owned);
 /// The number of CPUs, entries and blocks in a view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnedShape {
-    pub(crate) cpus: usize,
-    pub(crate) entries: usize,
+    cpus: usize,
+    entries: usize,
     /// Cells of all entries' frames.
-    pub(crate) words: usize,
-    pub(crate) blocks: usize,
+    words: usize,
+    blocks: usize,
 }
 
 impl OwnedShape {
@@ -88,6 +90,34 @@ impl OwnedShape {
             return Self::default();
         }
         Self { cpus, entries: cpus * each, words: cpus * each * BLOCK_CELLS, blocks }
+    }
+}
+
+impl<'m, P: Platform> Owned<'m, P> {
+    /// Adds the size of the cells that [`Self::build`] allocates.
+    pub(crate) fn measure(measure: &mut Measure, shape: &OwnedShape) {
+        measure.add::<OwnedCells<P>>(shape.cpus);
+        measure.add::<P::U64>(shape.words);
+        measure.add::<P::U32>(shape.entries);
+        measure.add::<P::U8>(shape.blocks);
+        measure.add::<P::U8>(shape.blocks);
+    }
+
+    /// Allocates the cells of a view with `shape`.
+    pub(crate) fn build(arena: &mut Arena<'m>, shape: &OwnedShape) -> Self {
+        Self {
+            cpus: arena.fresh::<P, OwnedCells<P>>(shape.cpus),
+            words: arena.u64s::<P>(shape.words),
+            blocks: arena.u32s::<P>(shape.entries),
+            owners: arena.u8s::<P>(shape.blocks),
+            entry_of: arena.u8s::<P>(shape.blocks),
+        }
+    }
+
+    /// Whether the byte at `address` is one of a cell.
+    pub(super) fn holds(&self, address: usize) -> bool {
+        let bytes = || holds(self.owners, address) || holds(self.entry_of, address);
+        holds(self.cpus, address) || holds(self.words, address) || holds(self.blocks, address) || bytes()
     }
 }
 

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Atomic, Platform};
 use crate::units::{ZoneId, ZoneKind};
-use crate::zonelist::{AllowedNodes, ListChanged, ListReader, NO_POSITIONS, PositionMask};
+use crate::zonelist::{AllowedNodes, ListChanged, ListReader, NO_POSITIONS, PositionMask, Zonelists};
 
 /// Maximum number of positions tested one by one before the allowed nodes' positions are collected.
 const TESTS: usize = 64;
@@ -36,18 +36,19 @@ struct NodeFilter<'s> {
 }
 
 impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
-    /// Creates the candidates of `list`, which are the zones up to the kind `limit`.
+    /// Creates the candidates of a node's list, which are the zones up to the kind `limit`.
     ///
     /// With a filter, they are on these nodes only. It has the number of nodes, of which some may have no memory, and storage
     /// for their positions.
     #[inline]
     pub(crate) fn new(
-        list: ListReader<'s, 'm, P>,
+        lists: &'s Zonelists<'m, P>,
+        node: usize,
         limit: ZoneKind,
         filter: Option<(AllowedNodes<'s>, usize, &'s mut Option<PositionMask>)>,
     ) -> Self {
         let filter = filter.map(|(nodes, count, listed)| NodeFilter { nodes, count, tests: 0, listed });
-        Self { list, limit, filter }
+        Self { list: lists.read(node), limit, filter }
     }
 
     /// Returns the first candidate at or after position `from` whose bit in `marked` is not set.

@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Arena, Measure};
+use crate::metadata::regions::holds;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Urgency, Watermark};
@@ -89,10 +90,10 @@ impl ScanClass {
 /// The full bits of one zonelist.
 pub(crate) struct FullBits<'m, P: Platform> {
     /// `CLASSES` bitmaps of `words` words each.
-    pub(crate) bitmaps: &'m [P::U64],
+    bitmaps: &'m [P::U64],
     words: usize,
     /// Time when the full bits were last wiped, in clock nanoseconds.
-    pub(crate) wiped_at: &'m P::U64,
+    wiped_at: &'m P::U64,
 }
 
 copy_view!(FullBits);
@@ -110,9 +111,14 @@ impl<'m, P: Platform> FullBits<'m, P> {
         Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
     }
 
+    /// Whether the byte at `address` is in the full bits or the time of their last wipe.
+    pub(super) fn holds(&self, address: usize) -> bool {
+        holds(self.bitmaps, address) || holds(self.wiped_at, address)
+    }
+
     /// Wipes all full bits if they are stale; returns whether it wiped them. Called before a scan uses the bits.
     pub(crate) fn set_up(&self, now: Moment) -> bool {
-        let stale = self.is_stale(now);
+        let stale = self.age(now).is_none();
         if stale {
             self.wiped_at.store(now.ns(), Relaxed);
             self.wipe();
@@ -120,19 +126,12 @@ impl<'m, P: Platform> FullBits<'m, P> {
         stale
     }
 
-    /// Whether the last wipe was more than a second ago, or the clock was set back.
-    pub(crate) fn is_stale(&self, now: Moment) -> bool {
-        let wiped_at = self.wiped_at();
-        now.ns_since(wiped_at) > SECOND_NS || now < wiped_at
-    }
-
-    /// Returns the time in nanoseconds since the last wipe; 0 if the full bits are stale, because a scan then wipes them.
-    pub(crate) fn age_ns(&self, now: Moment) -> u64 {
-        if self.is_stale(now) { 0 } else { now.ns_since(self.wiped_at()) }
-    }
-
-    fn wiped_at(&self) -> Moment {
-        Moment::from_ns(self.wiped_at.load(Relaxed))
+    /// Returns the time in nanoseconds since the last wipe, or `None` if the full bits are stale: the last wipe was more than a
+    /// second ago, or the clock was set back. A scan then wipes them.
+    pub(crate) fn age(&self, now: Moment) -> Option<u64> {
+        let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
+        let age = now.ns_since(wiped_at);
+        (age <= SECOND_NS && now >= wiped_at).then_some(age)
     }
 
     /// Clears every full bit.
@@ -156,7 +155,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
     }
 
     /// Clears the full bits of `position` that apply to scans for `orders`.
-    pub(crate) fn clear(&self, position: usize, orders: OrderClasses) {
+    pub(super) fn clear(&self, position: usize, orders: OrderClasses) {
         let bit = 1 << (position % 64);
         for class in (0..CLASSES).filter(|class| orders.contains(class % ORDER_CLASSES)) {
             let word = &self.bitmaps[class * self.words + position / 64];
@@ -189,7 +188,7 @@ impl<P: Platform> BitsCopy<P> {
     pub(crate) fn of(&mut self, full: &FullBits<'_, P>, class: ScanClass, now: Moment) -> &[P::U64] {
         let bits = full.bitmap(class);
         if self.class != Some(class) {
-            let keep = if full.is_stale(now) { 0 } else { u64::MAX };
+            let keep = full.age(now).map_or(0, |_| u64::MAX);
             for (word, bits) in self.words.iter().zip(bits) {
                 word.store(bits.load(Relaxed) & keep, Relaxed);
             }
@@ -202,6 +201,10 @@ impl<P: Platform> BitsCopy<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+    use crate::metadata::regions::Part;
+    use crate::testing::small;
+    use crate::units::NodeId;
     use std::vec::Vec;
 
     fn every_class() -> impl Iterator<Item = ScanClass> {
@@ -218,6 +221,16 @@ mod tests {
                 })
             })
         })
+    }
+
+    #[test]
+    fn cells_lie_in_the_parts_they_belong_to() {
+        let allocator = small(&Config::default(), |_| {});
+        let full = allocator.state.lists.full(0);
+        let cells = [full.bitmaps.first().unwrap(), full.bitmaps.last().unwrap(), full.wiped_at];
+        for cell in cells.map(|cell| core::ptr::from_ref(cell).addr()) {
+            assert_eq!(allocator.part_at(cell), Some(Part::ZonelistCache(NodeId::from_index(0))));
+        }
     }
 
     #[test]

@@ -13,10 +13,12 @@ pub(crate) mod nearest_zones;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
+use crate::metadata::regions::{Part, holds};
 use crate::node_mask::NodeMask;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
+use crate::zone::order_classes::OrderClasses;
 use crate::zonelist::full_cache::{FullBits, POSITION_WORDS};
 
 /// A bitmap over the positions of any list.
@@ -61,18 +63,18 @@ impl<'r> AllowedNodes<'r> {
 
 /// The two copies of one node's list, and the full bits, which both copies share.
 pub(crate) struct Zonelist<'m, P: Platform> {
-    pub(crate) copies: [ListCopy<'m, P>; 2],
-    pub(crate) full: FullBits<'m, P>,
+    copies: [ListCopy<'m, P>; 2],
+    full: FullBits<'m, P>,
 }
 
 pub(crate) struct ListCopy<'m, P: Platform> {
     /// `[0]` = length, then the zone and the node at each position, as [`halves`].
-    pub(crate) entries: &'m [P::U32],
+    entries: &'m [P::U32],
     /// The stretch of each node's zones by node id: the first position and the count, as [`halves`]. All bits are 0 for a node
     /// that is not listed.
-    pub(crate) nodes: &'m [P::U32],
+    nodes: &'m [P::U32],
     /// A bitmap for each zone limit except the highest, with the positions of the zones that are within the limit.
-    pub(crate) within: [&'m [P::U64]; LIMITS],
+    within: [&'m [P::U64]; LIMITS],
 }
 
 /// Returns the halves of a cell: of an entry, the zone and its node; of a stretch, the first position and the count.
@@ -108,7 +110,7 @@ impl<'m, P: Platform> Zonelist<'m, P> {
 
 /// The zonelists of all nodes, by node index, and the number that selects the current copies.
 pub(crate) struct Zonelists<'m, P: Platform> {
-    pub(crate) lists: &'m [Zonelist<'m, P>],
+    lists: &'m [Zonelist<'m, P>],
     /// Number of completed rebuilds; the lowest bit selects the current copy.
     current: &'m P::U64,
     /// Number of rebuilds begun: equals `current`, or `current + 1` during a rebuild.
@@ -120,9 +122,56 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         Self { lists, current, begun }
     }
 
+    /// Returns the full bits of a node's list.
+    #[inline]
+    pub(crate) fn full(&self, node: usize) -> &FullBits<'m, P> {
+        &self.lists[node].full
+    }
+
+    /// Clears the full bits for `orders` that a zone has in the list at `at`; returns whether the zone is listed.
+    pub(crate) fn clear_full(&self, at: usize, zone: ZoneId, node: NodeId, orders: OrderClasses) -> bool {
+        let reader = self.read(at);
+        // Acquire: takes `begun`; pairs with `ListCopy::write`.
+        let (first, count) = halves(reader.list.nodes[node.index()].load(Acquire));
+        let position = (first..first + count).find(|&position| reader.entry(position).0 == zone.index());
+        // If the list changes concurrently, all its full bits are cleared anyway.
+        let position = position.filter(|_| reader.check().is_ok());
+        position.inspect(|&position| self.full(at).clear(position, orders)).is_some()
+    }
+
+    /// Calls `sink` with each node in a node's list, in order, or with fewer if the lists change meanwhile.
+    pub(crate) fn nodes(&self, at: usize, mut sink: impl FnMut(NodeId)) {
+        let list = self.read(at);
+        let mut last = None;
+        for position in 0..list.len().unwrap_or(0) {
+            let id = list.node_at(position);
+            if list.check().is_err() {
+                return;
+            }
+            if last.replace(id) != Some(id) {
+                sink(id);
+            }
+        }
+    }
+
+    /// Returns which part of the lists contains the byte at `address`; `nodes` has each list's node.
+    pub(crate) fn part_at(&self, nodes: impl Iterator<Item = NodeId>, address: usize) -> Option<Part> {
+        if holds(self.lists, address) {
+            return Some(Part::Views);
+        }
+        nodes.zip(self.lists).find_map(|(node, list)| {
+            let in_copy = |copy: &ListCopy<'m, P>| {
+                let is_within = || copy.within.iter().any(|within| holds(*within, address));
+                holds(copy.entries, address) || holds(copy.nodes, address) || is_within()
+            };
+            let cache = || list.full.holds(address).then_some(Part::ZonelistCache(node));
+            list.copies.iter().any(in_copy).then_some(Part::Zonelist(node)).or_else(cache)
+        })
+    }
+
     /// Returns a reader for the current copy of a node's list.
     #[inline]
-    pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
+    fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
         let version = self.version();
         ListReader { list: &self.lists[node].copies[(version & 1) as usize], version, begun: self.begun }
     }
@@ -154,7 +203,7 @@ impl<P: Platform> ListCopy<'_, P> {
     /// Replaces the zones of an idle copy.
     pub(crate) fn write(&self, zones: impl Iterator<Item = (ZoneId, NodeId, ZoneKind)>) {
         // A reader that sees one of the stores below also sees that the rebuild has begun.
-        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `position_of`, `entry`.
+        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `entry`, `clear_full`.
         self.nodes.iter().for_each(|node| node.store(0, Release));
         self.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
         let (mut len, mut last_node, mut stretch) = (0, None, 0);
@@ -179,10 +228,9 @@ impl<P: Platform> ListCopy<'_, P> {
 }
 
 /// A reader for the copy of a list that was current when the reader was created.
-pub(crate) struct ListReader<'a, 'm, P: Platform> {
+struct ListReader<'a, 'm, P: Platform> {
     list: &'a ListCopy<'m, P>,
-    /// The version of the list.
-    pub(crate) version: u64,
+    version: u64,
     begun: &'a P::U64,
 }
 
@@ -193,7 +241,7 @@ pub(crate) struct ListChanged;
 impl<P: Platform> ListReader<'_, '_, P> {
     /// Returns how many zones are listed.
     #[inline]
-    pub(crate) fn len(&self) -> Result<usize, ListChanged> {
+    fn len(&self) -> Result<usize, ListChanged> {
         let len = self.list.entries[0].load(Acquire); // Acquire: takes `begun`; pairs with `ListCopy::write`.
         self.check()?;
         Ok(len as usize)
@@ -203,7 +251,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
     ///
     /// The result is valid only if a later [`Self::check`] succeeds.
     #[inline]
-    pub(crate) fn node_at(&self, position: usize) -> NodeId {
+    fn node_at(&self, position: usize) -> NodeId {
         NodeId::from_index(self.entry(position).1)
     }
 
@@ -245,15 +293,6 @@ impl<P: Platform> ListReader<'_, '_, P> {
         bitmap[at] |= bits;
     }
 
-    /// Returns the position of a zone on `node`, or `None` if it is not listed.
-    pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
-        // Acquire: takes `begun`; pairs with `ListCopy::write`.
-        let (first, count) = halves(self.list.nodes[node.index()].load(Acquire));
-        let position = (first..first + count).find(|&position| self.entry(position).0 == zone.index());
-        self.check()?;
-        Ok(position)
-    }
-
     /// Returns the indices of the zone and the node at `position`, which must be within the list; valid only if a later
     /// [`Self::check`] succeeds.
     #[inline]
@@ -268,7 +307,33 @@ impl<P: Platform> ListReader<'_, '_, P> {
     /// This reader's acquire loads pair with the release stores of [`ListCopy::write`]. A reader that has loaded
     /// any new value therefore also sees the new `begun`, although its load is relaxed.
     #[inline]
-    pub(crate) fn check(&self) -> Result<(), ListChanged> {
+    fn check(&self) -> Result<(), ListChanged> {
         if self.begun.load(Relaxed) > self.version + 1 { Err(ListChanged) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::testing::small;
+
+    #[test]
+    fn cells_lie_in_the_parts_they_belong_to() {
+        fn at<T>(cell: &T) -> usize {
+            core::ptr::from_ref(cell).addr()
+        }
+        let allocator = small(&Config::default(), |_| {});
+        let lists = &allocator.state.lists;
+        let nodes = [0, 1].map(NodeId::from_index);
+        let list = &lists.lists[1].copies[1];
+        let zonelist = Some(Part::Zonelist(nodes[1]));
+        for (cell, part) in [
+            (at(&lists.lists[1]), Some(Part::Views)),
+            (at(list.nodes.last().unwrap()), zonelist),
+            (at(list.within[2].last().unwrap()), zonelist),
+        ] {
+            assert_eq!(allocator.part_at(cell), part);
+        }
     }
 }

@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Arena, Measure};
+use crate::metadata::regions::index;
 use crate::platform::{Atomic, Platform};
 use crate::units::{ZoneId, ZoneKind};
 use crate::zonelist::AllowedNodes;
@@ -24,7 +25,7 @@ const LINE: usize = 8;
 
 /// The records of all CPUs, by CPU index.
 pub(crate) struct NearestZones<'m, P: Platform> {
-    pub(crate) cells: &'m [P::U64],
+    cells: &'m [P::U64],
     /// Number of words in a set.
     words: usize,
 }
@@ -46,9 +47,9 @@ impl<'m, P: Platform> NearestZones<'m, P> {
         (SET + words).next_multiple_of(LINE)
     }
 
-    /// Returns the CPU index of the record with the cell `at`.
-    pub(crate) const fn cpu_of(&self, at: usize) -> usize {
-        at / Self::stride(self.words)
+    /// Returns the CPU index of the record that contains the byte at `address`.
+    pub(crate) fn cpu_at(&self, address: usize) -> Option<usize> {
+        index(self.cells, address).map(|at| at / Self::stride(self.words))
     }
 
     #[inline(always)]
@@ -127,9 +128,21 @@ mod tests {
     use core::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::Config;
+    use crate::metadata::regions::Part;
     use crate::node_mask::NodeMask;
-    use crate::testing::Native;
+    use crate::testing::{Native, small};
     use crate::units::NodeId;
+
+    #[test]
+    fn cells_lie_in_the_parts_they_belong_to() {
+        let allocator = small(&Config::default(), |_| {});
+        for info in allocator.state.cpus.iter().filter(|info| info.exists()) {
+            let last = &allocator.state.nearest.cells[LINE * info.index as usize + LINE - 1];
+            let part = allocator.part_at(core::ptr::from_ref(last).addr());
+            assert_eq!(part, Some(Part::NearestZone(info.id)));
+        }
+    }
 
     /// Threads record and recall the nearest zone of different sets in one record.
     #[test]
