@@ -11,7 +11,6 @@ use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, PageCount, Pfn};
-use crate::zone::counters::ZoneItem;
 use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
@@ -194,18 +193,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
-        let count = range.count.get();
         if let Some(poison) = self.config.hardening.poison
             && let Some(contents) = self.platform.contents()
         {
             contents.fill(range.start, range.count, poison);
         }
-        zone.frames.add_managed(zone.offset(range.start), count);
-        let added = zone.free_areas.add_range(zone.offset(range.start), count);
-        assert!(added, "frames that come online at {} are free already", range.start);
-        // Relaxed: the lock for run-time changes serialises all writers.
-        zone.cells.rules.0.managed.fetch_add(count, Relaxed);
-        zone.counters().add_total(ZoneItem::Free, count as i64);
+        zone.add_managed(zone.run_of(range));
     }
 
     pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {

@@ -5,14 +5,13 @@
 //!
 //! Related files: `settings/table.rs` has the settings, and `admin/hotplug.rs` changes CPUs and memory.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::Allocator;
 use crate::config::{Config, NodeReclaim, OwnedBlocks, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
+use crate::pageset::StackShape;
 use crate::pageset::state::MachineState;
+use crate::platform::Platform;
 use crate::platform::lock::Held;
-use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::{PagesetZone, batch, largest_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::drift_mark;
@@ -221,7 +220,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         for (place, node) in self.nodes.iter().enumerate() {
             node.set_cpus_online(self.online_cpus(Some(place)));
             let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
-            let zones = &self.zones[node.first_zone..][..node.zone_count];
+            let zones = self.node_zones(place);
             for zone in zones {
                 let of_kind = &mut managed[zone.kind.index()];
                 *of_kind = of_kind.plus(zone.managed());
@@ -234,7 +233,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                     let reserve = watermarks.reserve(&managed, zone.kind, limit).get();
                     let product = u128::from(reserve) * u128::from(zone.managed().get());
                     let share = product.checked_div(of_kind.into()).unwrap_or(0) as u64;
-                    zone.cells.rules.0.reserve[limit.index()].store(share, Relaxed);
+                    zone.set_reserve(limit, PageCount::new(share));
                 }
                 self.apply_to_zone(zone, &basis, online);
             }
@@ -245,12 +244,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {
-        let rules = &zone.cells.rules.0;
         let managed = zone.managed();
         let marks = basis.watermarks(zone.kind, managed);
-        for (watermark, mark) in rules.watermarks.iter().zip([marks.min, marks.low, marks.high]) {
-            watermark.store(mark.get(), Relaxed);
-        }
         let pageset_zone = PagesetZone {
             managed,
             low: marks.low,
@@ -259,18 +254,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         };
         let high_fraction = self.shared.number(Setting::PercpuPagelistHighFraction) as u32;
         let own = pageset_zone.limits(batch(managed, self.config.page_bytes), high_fraction).ordered();
-        rules.batch.store(own.batch.get(), Relaxed);
         let pagesets = self.pagesets_of(zone);
-        let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];
         let foreign = if self.shared.tuning().is_past() { own } else { own.on_foreign_cpu() };
-        for (at, limits) in [own, foreign].into_iter().enumerate() {
-            let slots = stacks[at].capacity();
-            rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
-            rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
-        }
+        let slots = [pagesets.own_stacks, pagesets.foreign_stacks].map(StackShape::capacity);
+        zone.set_pageset_limits([own, foreign], slots);
         let rest = self.rest_threshold(zone, online);
         let mark = drift_mark(online, rest, &marks);
-        rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
+        zone.set_watermarks(&marks, mark);
         // The threshold under pressure is smaller if drift could hide that the zone fell below `min`.
         let pressed = mark.map_or(rest, |_| self.config.counters.under_pressure(rest, online, &marks));
         zone.counters().set_thresholds([rest, pressed], self.config.counters.fold);

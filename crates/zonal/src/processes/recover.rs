@@ -15,7 +15,6 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{PageCount, PageKind};
 use crate::zone::counters::{Item, ProcessTotals, ZoneItem};
 use crate::zone::frame_state::FrameState;
-use crate::zone::node::Node;
 use crate::zone::processes::{Holders, bit};
 use crate::zone::{CpuInfo, Zone};
 
@@ -66,7 +65,7 @@ impl<P: Platform> Allocator<'_, P> {
             state.deferred[cpu.index as usize].take_all().for_each(drop);
         }
         let held = state.lock_changes();
-        let freed = state.nodes.iter().map(|node| state.recover_node(node, process, keeps)).sum();
+        let freed = (0..state.nodes.len()).map(|place| state.recover_node(place, process, keeps)).sum();
         let set_offline = |cpu: &CpuInfo| state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: under the change lock
         cpus.for_each(set_offline);
         for node in state.nodes {
@@ -89,7 +88,7 @@ impl<P: Platform> Allocator<'_, P> {
                     && let Some(run) = zone.frames.block_or_run_at(frame as u32)
                 {
                     frames.start = run.end();
-                    each(holder, FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) });
+                    each(holder, zone.range_of(run));
                 }
             }
         }
@@ -103,14 +102,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         bit(process)
     }
 
-    /// Frees the frames of a node that `process` holds, area by area, and makes its counts those of the blocks that stay;
+    /// Frees a node's frames that `process` holds, area by area, and makes its counts those of the blocks that stay;
     /// returns how many were freed.
-    fn recover_node(&self, node: &Node<'m, P>, process: u8, keeps: bool) -> u64 {
+    fn recover_node(&self, place: usize, process: u8, keeps: bool) -> u64 {
+        let node = &self.nodes[place];
         // A free of another process must not take a block over that is being freed, nor move counts that are being made.
         let handover = || node.handover.map(|cells| self.handover(node, cells));
         let counted = keeps.then(handover);
         let (mut freed, mut kept) = (0, [0; PageKind::COUNT]); // frames, those that stay by kind
-        for zone in &self.zones[node.first_zone..][..node.zone_count] {
+        for zone in self.node_zones(place) {
             let (before, mut run) = (kept, None);
             for at in 0..zone.free_areas.shape.count {
                 let _handover = counted.is_none().then(handover);

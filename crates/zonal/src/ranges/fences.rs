@@ -4,14 +4,12 @@
 //! because a pageset would allocate freed frames again. Related files: `zone/fences.rs` moves freed frames to fences,
 //! `admin/hotplug.rs` brings memory online.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::Allocator;
 use crate::error::{FenceError, OnlineError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
+use crate::platform::Platform;
 use crate::platform::tracepoint::RetireCause;
-use crate::platform::{Atomic, Platform};
 use crate::request::FrameRun;
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Zone;
@@ -96,7 +94,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(FenceError::Reentered(range.start));
         }
-        let run = Run { first: zone.offset(range.start), count: range.count.get() };
+        let run = zone.run_of(&range);
         let held = self.state.lock_changes();
         let is_offline = |&frame: &u32| zone.frames.state(frame) == FrameState::NotManaged;
         if let Some(frame) = run.frames().find(is_offline) {
@@ -172,10 +170,9 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
             };
             let run = head.and_then(|head| zone.frames.run_at(head));
             let used = match (run, head.map(|head| zone.frames.state(head))) {
-                (Some(run), Some(FrameState::RunHead(_, kind))) => UsedFrames {
-                    block: FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) },
-                    state: UsedState::Allocated(kind),
-                },
+                (Some(run), Some(FrameState::RunHead(_, kind))) => {
+                    UsedFrames { block: zone.range_of(run), state: UsedState::Allocated(kind) }
+                }
                 _ => used,
             };
             passed = used.block.end();
@@ -270,9 +267,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         }
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
         run.frames().for_each(|frame| zone.frames.set(frame, FrameState::Free));
-        // Relaxed: the lock for run-time changes serialises all writers.
-        zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
-        zone.frames.remove_managed(run.first, run.count);
+        zone.remove_managed(run);
         allocator.state.apply_settings(&held);
         if zone.managed() == PageCount::ZERO {
             allocator.state.rebuild_lists(&held);
@@ -309,7 +304,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     }
 
     fn run(&self) -> Run {
-        Run { first: self.zone.offset(self.range.start), count: self.range.count.get() }
+        self.zone.run_of(&self.range)
     }
 }
 

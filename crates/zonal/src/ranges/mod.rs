@@ -44,7 +44,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(RangeError::Reentered(range.start));
         }
-        let run = Run { first: zone.offset(range.start), count: range.count.get() };
+        let run = zone.run_of(&range);
         if !self.state.take_exactly(zone, run, kind) {
             if P::IS_SHARED && self.state.process != 0 {
                 self.state.platform.drain_others(); // waits a moment for them

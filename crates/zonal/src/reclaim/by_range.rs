@@ -9,7 +9,6 @@ use core::ops::ControlFlow::{self, Break, Continue};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::error::UsedState;
-use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::reclaimer::ReclaimRequest;
 use crate::platform::steps::Step;
@@ -127,7 +126,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         most: PageCount,
         evicted: &mut PageCount,
     ) -> ControlFlow<Option<FrameRun>> {
-        let range = range_of(zone, run);
+        let range = zone.range_of(run);
         let counted = |freed| if context.flags.may_retry() { freed } else { PageCount::new(u64::MAX) };
         // A claim would keep free frames from other requests that are below the watermark already.
         for round in 0.. {
@@ -252,7 +251,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 asked += 1;
                 // The reclaimers are asked first: frames that another thread evicts afterwards are no longer used.
                 let reclaimable =
-                    self.count_reclaimable(&range_request(zone, range_of(zone, candidate), count));
+                    self.count_reclaimable(&range_request(zone, zone.range_of(candidate), count));
                 let used = self.used_in(zone, candidate, &mut looks);
                 if used.is_some_and(|(_, used)| reclaimable >= used) {
                     return Some(candidate);
@@ -269,7 +268,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (mut others, mut unused) = (0, unused_in(zone, run));
         let mut can_be_emptied = zone.fence_over(run).is_none();
         *looks += unused.get();
-        for used in self.used_blocks(zone, &range_of(zone, run)) {
+        for used in self.used_blocks(zone, &zone.range_of(run)) {
             *looks += 1;
             let count = used.block.count;
             match used.state {
@@ -288,11 +287,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         can_be_emptied.then(|| (others, PageCount::new(run.count).saturating_minus(unused)))
     }
-}
-
-/// Returns a window's frames.
-fn range_of<P: Platform>(zone: &Zone<'_, P>, run: Run) -> FrameRange {
-    FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) }
 }
 
 /// Returns the number of a window's frames that are free in the buddy.

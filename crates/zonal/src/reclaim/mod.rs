@@ -27,7 +27,6 @@ use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
 use crate::zone::events::Event;
 use crate::zone::order_classes::OrderClasses;
-use crate::zone::runs::Run;
 
 /// Consecutive rounds of reclaim without progress after which reclaim stops.
 pub(crate) const IDLE_ROUNDS: u32 = 16;
@@ -146,8 +145,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.state.zone_around(&range)?;
         self.state.drain_zone(zone);
-        let run = Run { first: zone.offset(range.start), count: range.count.get() };
-        let target = range.count.saturating_minus(zone.unused(run));
+        let target = range.count.saturating_minus(zone.unused(zone.run_of(&range)));
         if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
             return Ok(PageCount::ZERO);
         }

@@ -24,7 +24,7 @@ all_zero! {
     #[repr(C)]
     pub(crate) struct ZoneCells<P> {
         /// Limits, which every path reads and only changes of settings write.
-        pub(crate) rules: (line {ZoneRules<P>}),
+        pub(super) rules: (line {ZoneRules<P>}),
         /// Lock of the quarantine.
         pub(super) lock: (line lock),
         /// Totals of the zone's counters.
@@ -52,18 +52,18 @@ all_zero! {
 
 all_zero! {
     #[repr(C)]
-    pub(crate) struct ZoneRules<P> {
-        pub(crate) managed: u64,
+    pub(super) struct ZoneRules<P> {
+        pub(super) managed: u64,
         /// The watermarks `min`, `low` and `high`.
-        pub(crate) watermarks: [u64; 3],
-        pub(crate) reserve: [u64; ZoneKind::COUNT],
+        pub(super) watermarks: [u64; 3],
+        pub(super) reserve: [u64; ZoneKind::COUNT],
         /// Approximate count of free frames below which a check uses the exact count; 0 means never.
-        pub(crate) drift_mark: u64,
+        pub(super) drift_mark: u64,
         pub(super) threshold: {ThresholdCells<P>},
-        pub(crate) batch: u64,
+        pub(super) batch: u64,
         /// Limits of `pageset.high`: first for CPUs of the zone's node, then for other CPUs.
-        pub(crate) high_min: [u64; 2],
-        pub(crate) high_max: [u64; 2],
+        pub(super) high_min: [u64; 2],
+        pub(super) high_max: [u64; 2],
         /// Number of fences (`zone/fences.rs`); while there are any, the zone's pagesets are closed.
         pub(super) fences: u64,
     }

@@ -56,8 +56,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the first fence that overlaps a range.
     pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
         let overlaps = |fence: &Run| fence.overlap(run).is_some();
-        let fence = (0..FENCES_MAX).find_map(|at| self.fence(at).filter(overlaps))?;
-        Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
+        (0..FENCES_MAX).find_map(|at| self.fence(at).filter(overlaps)).map(|fence| self.range_of(fence))
     }
 
     /// Returns the number of frames that the fence in slot `at` holds.

@@ -250,7 +250,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Marks `count` frames from `first` as managed and free.
     ///
     /// The caller must hold the lock that serialises changes, and none of the frames may be managed already.
-    pub(crate) fn add_managed(&self, first: u32, count: u64) {
+    pub(super) fn add_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if !self.is_present(section) {
                 let outside = (whole.start..part.start).chain(part.end..whole.end);
@@ -267,7 +267,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Marks `count` free frames from `first` as not managed.
     ///
     /// The caller must hold the lock that serialises changes, and must have removed the frames from the buddy.
-    pub(crate) fn remove_managed(&self, first: u32, count: u64) {
+    pub(super) fn remove_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if part == whole {
                 let (word, bit) = self.presence(section);

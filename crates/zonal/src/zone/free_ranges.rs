@@ -97,7 +97,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Frees a range of frames area by area; returns `false` if one of the frames is already free.
     #[must_use]
-    pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
+    pub(super) fn add_range(&self, first: u32, count: u64) -> bool {
         self.add_pieces(Run { first, count }, &mut |_, _| {})
     }
 

@@ -46,6 +46,7 @@ use crate::zone::frame_states::FrameTable;
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Owned;
 use crate::zone::processes::Holders;
+use crate::zone::runs::Run;
 
 /// CPU info: a CPU's id, the index of its node, its rank, which is the number of the node's CPUs before it, and its index,
 /// which is the number of the machine's CPUs with smaller ids. Ids can be far apart; ranks and indexes have no gaps.
@@ -194,6 +195,55 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the number of frames that requests with the zone limit `limit` must leave free.
     pub(crate) fn reserve(&self, limit: ZoneKind) -> PageCount {
         PageCount::new(self.cells.rules.0.reserve[limit.index()].load(Relaxed))
+    }
+
+    /// Sets the number of frames that requests with the zone limit `limit` must leave free.
+    pub(crate) fn set_reserve(&self, limit: ZoneKind, frames: PageCount) {
+        self.cells.rules.0.reserve[limit.index()].store(frames.get(), Relaxed);
+    }
+
+    /// Sets the watermarks, and the approximate count below which checks use the exact count.
+    pub(crate) fn set_watermarks(&self, marks: &Watermarks, drift_mark: Option<PageCount>) {
+        let rules = &self.cells.rules.0;
+        let marks = rules.watermarks.iter().zip([marks.min, marks.low, marks.high]);
+        marks.for_each(|(cell, mark)| cell.store(mark.get(), Relaxed));
+        rules.drift_mark.store(drift_mark.map_or(0, PageCount::get), Relaxed);
+    }
+
+    /// Sets the pageset limits for the zone's local CPUs and for other CPUs, which have the same batch and this many slots.
+    pub(crate) fn set_pageset_limits(&self, limits: [PagesetLimits; 2], slots: [PageCount; 2]) {
+        let rules = &self.cells.rules.0;
+        rules.batch.store(limits[0].batch.get(), Relaxed);
+        for (at, (limits, slots)) in limits.iter().zip(slots).enumerate() {
+            rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
+            rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
+        }
+    }
+
+    /// Adds frames, none of which may be managed, to the managed and free frames. The caller holds the lock for run-time changes.
+    pub(crate) fn add_managed(&self, run: Run) {
+        self.frames.add_managed(run.first, run.count);
+        let added = self.free_areas.add_range(run.first, run.count);
+        assert!(added, "frames that come online at {} are free already", self.pfn(run.first));
+        self.cells.rules.0.managed.fetch_add(run.count, Relaxed);
+        self.counters().add_total(ZoneItem::Free, run.count as i64);
+    }
+
+    /// Removes frames, which are in state `Free` but not in the buddy, from the managed frames. The caller holds the lock for
+    /// run-time changes.
+    pub(crate) fn remove_managed(&self, run: Run) {
+        self.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
+        self.frames.remove_managed(run.first, run.count);
+    }
+
+    /// Returns a range within the zone's span as a run.
+    pub(crate) const fn run_of(&self, range: &FrameRange) -> Run {
+        Run { first: self.offset(range.start), count: range.count.get() }
+    }
+
+    /// Returns the frames of `run` as a range.
+    pub(crate) const fn range_of(&self, run: Run) -> FrameRange {
+        FrameRange { start: self.pfn(run.first), count: PageCount::new(run.count) }
     }
 
     /// Returns the limits of pagesets on the zone's local CPUs, or on other CPUs.
