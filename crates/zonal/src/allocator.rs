@@ -19,10 +19,8 @@ use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::{Atomic, Platform};
 use crate::request::policy::PolicyNodes;
 use crate::rules::stat_threshold::TotalsRule;
-use crate::settings::Setting;
 use crate::units::{CpuId, NodeId, Order, Pfn};
 use crate::zone::Zone;
-use crate::zone::processes::Holders;
 use crate::zone::shared::SharedCells;
 use crate::zonelist::Zonelists;
 use crate::zonelist::nearest_zones::NearestZones;
@@ -94,6 +92,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         mut supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
         is_new: bool,
     ) -> Result<Self, ConfigError> {
+        let config = P::CONFIG.unwrap_or(config);
         let layout = Layout::new(machine, config)?;
         let cpus = machine.nodes().iter().map(|node| node.cpus.len()).sum();
         check_platform(&platform, config, cpus)?;
@@ -102,7 +101,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut arena = |request: BufferRequest| {
             metadata_bytes += request.bytes as u64;
             match supply(request) {
-                Some(buffer) if buffer.len() >= request.bytes => Ok(Arena::new(buffer)),
+                Some(buffer) if buffer.len() >= request.bytes => Ok(Arena::new::<P>(buffer, request.bytes)),
                 other => {
                     let supplied = other.map_or(0, |buffer| buffer.len());
                     Err(ConfigError::Buffer { needed: request.bytes, supplied })
@@ -112,7 +111,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut requests = layout.requests::<P>();
         let mut shared_arena = arena(requests.next().expect("the shared buffer comes first"))?;
         let mut local_arena = arena(requests.next().expect("the local buffer comes second"))?;
-        let local = layout.build_local(&mut local_arena, process);
+        let local = layout.build_local::<P>(&mut local_arena, process);
         let shared: &SharedCells<P> = &shared_arena.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_arena.u32s::<P>(machine.cpu_ids());
         let machine_totals =
@@ -144,7 +143,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 nearest: NearestZones::build(&mut local_arena, cpus, layout.node_ids()),
                 cpus: local.cpus,
                 cpus_online,
-                cached: layout.cached_orders(),
+                cached: layout.cached_orders::<P>(),
                 deferred: shared_arena.fresh(cpus),
                 distances: local.distances,
                 starts: local.starts,
@@ -187,12 +186,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the size of a frame in bytes.
     pub const fn page_bytes(&self) -> u32 {
-        self.state.config.page_bytes
+        self.state.config().page_bytes
     }
 
     /// Returns the largest order.
     pub const fn max_order(&self) -> Order {
-        self.state.config.max_order
+        self.state.config().max_order
     }
 
     /// Returns the node that a CPU is on.
@@ -209,32 +208,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Brings the machine's CPUs and managed memory online.
-    fn bring_online(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
-        Setting::ALL.iter().for_each(|&setting| self.shared.store(setting, config));
-        let held = self.lock_changes();
-        self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
-        for (zone, description) in self.zones.iter().zip(machine.zones()) {
-            zone.holders().set(0, zone.frames.states.len() as u64, Holders::<P>::NOT_MANAGED);
-            description.managed.iter().for_each(|range| self.add_frames(zone, range));
-        }
-        self.zones.iter().for_each(|zone| zone.counters().settle());
-        self.nodes.iter().for_each(|node| node.counters.settle());
-        self.rebuild_lists(&held);
-        self.apply_settings(&held);
-        // Memory that comes online later counts: the minimum may be larger than what is managed at start.
-        let to_come = machine.hotplug().iter().map(|range| range.count).sum();
-        self.check_min_free(&config.watermarks, to_come)
-    }
-
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
     /// state.
     pub(super) fn is_plain(&self) -> bool {
-        self.config.hardening == Hardening::default() && self.config.faults == Faults::None
+        self.config().hardening == Hardening::default() && self.config().faults == Faults::None
     }
 
     /// Returns the zone whose span holds `frame`.
-    #[inline]
     pub(crate) fn zone_of(&self, frame: Pfn) -> Option<&Zone<'m, P>> {
         let after = self.starts.partition_point(|&(start, _)| start <= frame);
         let (_, zone) = self.starts[after.checked_sub(1)?];

@@ -146,6 +146,10 @@ pub struct Hardening {
     pub quarantine: PageCount,
 }
 
+impl Hardening {
+    const NONE: Self = Self { poison: None, zero: ZeroOn::Request, quarantine: PageCount::ZERO };
+}
+
 /// The condition under which allocated frames are zeroed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZeroOn {
@@ -194,6 +198,8 @@ pub struct Past {
 }
 
 impl Past {
+    const NONE: Self = Self { node_loads: &[], scans: &[], tuning: None };
+
     /// Returns the rule with this name, if it is linked.
     #[must_use]
     pub fn load_rule(&self, load: NodeLoad) -> Option<&'static dyn LoadRule> {
@@ -283,32 +289,35 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            page_bytes: 4096,
-            max_order: Order::DEFAULT_MAX,
-            free_area_min: PageCount::new(1 << 14),
-            watermarks: WatermarkSettings::default(),
-            node_load: NodeLoad::default(),
-            cpu_penalty: CpuPenalty::default(),
-            tuning: PagesetTuning::default(),
-            high_fraction: 0,
-            counters: CounterRules::default(),
-            stat_interval: StatInterval::default(),
-            zonelist_cache: ZonelistCache::default(),
-            node_reclaim: NodeReclaim::default(),
-            reclaim_distance: 30,
-            min_unmapped_percent: 1,
-            owned_blocks: OwnedBlocks::default(),
-            invalid_free: InvalidFree::default(),
-            processes: 0,
-            hardening: Hardening::default(),
-            faults: Faults::default(),
-            past: Past::default(),
-        }
+        Self::DEFAULT
     }
 }
 
 impl Config {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        page_bytes: 4096,
+        max_order: Order::DEFAULT_MAX,
+        free_area_min: PageCount::new(1 << 14),
+        watermarks: WatermarkSettings::DEFAULT,
+        node_load: NodeLoad::Accumulate,
+        cpu_penalty: CpuPenalty::On,
+        tuning: PagesetTuning::Depth,
+        high_fraction: 0,
+        counters: CounterRules::DEFAULT,
+        stat_interval: StatInterval::SECOND,
+        zonelist_cache: ZonelistCache::On,
+        node_reclaim: NodeReclaim::OFF,
+        reclaim_distance: 30,
+        min_unmapped_percent: 1,
+        owned_blocks: OwnedBlocks::Off,
+        invalid_free: InvalidFree::Exact,
+        processes: 0,
+        hardening: Hardening::NONE,
+        faults: Faults::None,
+        past: Past::NONE,
+    };
+
     /// Returns the order of a 2 MiB block, or the largest order if that is smaller.
     #[must_use]
     pub fn huge_order(&self) -> Order {

@@ -100,6 +100,10 @@ impl<'a> Layout<'a> {
         }
     }
 
+    fn config<P: Platform>(&self) -> &Config {
+        P::CONFIG.unwrap_or(&self.config)
+    }
+
     /// Returns the frame where a zone's bitmaps start, and the number of frames from there to the zone's end.
     ///
     /// The start is rounded down, so that every block of the zone is aligned within the bitmaps.
@@ -140,7 +144,7 @@ impl<'a> Layout<'a> {
 
     fn node_bytes<P: Platform>(&self, node: &NodeDescription<'_>) -> usize {
         let mut measure = Measure::default();
-        let processes = usize::from(self.config.processes);
+        let processes = usize::from(self.config::<P>().processes);
         measure.add::<NodeCells<P>>(1);
         measure.add::<EventCells<P>>(1);
         measure.add::<NodeUse<P>>(processes.max(1));
@@ -148,7 +152,7 @@ impl<'a> Layout<'a> {
         measure.add::<HandoverCells<P>>(processes.min(1));
         Zonelist::<P>::measure(&mut measure, self.machine.zones().len(), self.node_ids());
         for zone in self.zones_of(node.id) {
-            let plan = self.plan(zone);
+            let plan = self.plan::<P>(zone);
             measure.add::<ZoneCells<P>>(1);
             measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
             measure.add::<ProcessTotals<P>>(processes);
@@ -156,9 +160,9 @@ impl<'a> Layout<'a> {
             measure.add::<P::U32>(plan.quarantine);
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count);
             measure.add::<P::U64>(plan.free_areas.cells());
-            measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
+            measure.add::<P::U64>(Holders::<P>::regions(self.held_frames::<P>(plan.frames)));
             Owned::<P>::measure(&mut measure, &plan.owned);
-            measure.add::<P::U8>(plan.frames as usize + self.held_frames(plan.frames));
+            measure.add::<P::U8>(plan.frames as usize + self.held_frames::<P>(plan.frames));
             measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
             measure.add::<P::U32>(plan.slots);
         }
@@ -166,8 +170,8 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns how many frames of a zone with `frames` have a holder's byte.
-    const fn held_frames(&self, frames: u64) -> usize {
-        if self.config.processes == 0 { 0 } else { frames as usize }
+    fn held_frames<P: Platform>(&self, frames: u64) -> usize {
+        if self.config::<P>().processes == 0 { 0 } else { frames as usize }
     }
 
     /// Returns one more than the largest node id.
@@ -180,52 +184,57 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns the shape of a zone's metadata.
-    pub(super) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
+    pub(super) fn plan<P: Platform>(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
+        let config = self.config::<P>();
         let (base, frames) = self.spanned_from_base(zone);
         let node = self.machine.position(zone.node).expect("a checked machine has the nodes of its zones");
         let own_cpus = self.machine.nodes()[node].cpus.len();
-        let batch = batch(zone.span.count, self.config.page_bytes).get();
+        let batch = batch(zone.span.count, config.page_bytes).get();
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
         // A foreign pageset has at most 4 batches. It has less on machines with so many CPUs that all slots together
         // would exceed their share of the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.cpus().max(1) as u64;
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(THRESHOLD_MIN.get());
         // Each of several processes has few frames of a small pool, but should keep a block of 2 MiB.
-        let for_block = if self.config.processes > 0 { u64::from(HOLD_MAX) + SLOTS_SPARE } else { 0 };
+        let for_block = if config.processes > 0 { u64::from(HOLD_MAX) + SLOTS_SPARE } else { 0 };
         let least = for_block.max(4 * batch);
         let own_depth = (share.max(least) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
         let sharing = if own_cpus == 0 { self.cpus() } else { own_cpus };
-        let (own, foreign) = if self.config.tuning.is_past() {
-            let high_max = largest_high_max(zone.span.count, sharing, self.config.page_bytes).get();
+        let (own, foreign) = if config.tuning.is_past() {
+            let high_max = largest_high_max(zone.span.count, sharing, config.page_bytes).get();
             let most = (high_max + SLOTS_SPARE).min(SLOTS_MAX.into());
             // Blocks of any cached order may fill a pageset.
-            let orders = [1, 2, 3, 4, 5, 6, 7, 8, self.config.huge_order().get().into()];
-            let full = self.stacks(most, orders.map(|order| most.checked_shr(order).unwrap_or(0) as u32));
+            let orders = [1, 2, 3, 4, 5, 6, 7, 8, config.huge_order().get().into()];
+            let full =
+                self.stacks::<P>(most, orders.map(|order| most.checked_shr(order).unwrap_or(0) as u32));
             (full, full)
         } else {
-            (self.stacks(own_depth, OWN_LARGE_SLOTS), self.stacks(foreign_depth, FOREIGN_LARGE_SLOTS))
+            (
+                self.stacks::<P>(own_depth, OWN_LARGE_SLOTS),
+                self.stacks::<P>(foreign_depth, FOREIGN_LARGE_SLOTS),
+            )
         };
         ZonePlan {
             base,
             frames,
-            free_areas: FreeAreasShape::new(frames, sharing, &self.config),
+            free_areas: FreeAreasShape::new(frames, sharing, config),
             own_cpus,
             slots: own_cpus * own.slots()
                 + if own_cpus == self.cpus() { 0 } else { self.cpus() * foreign.slots() },
             own,
             foreign,
-            owned: match self.config.owned_blocks {
-                OwnedBlocks::On => OwnedShape::new(frames, own_cpus, self.config.huge_order()),
+            owned: match config.owned_blocks {
+                OwnedBlocks::On => OwnedShape::new(frames, own_cpus, config.huge_order()),
                 OwnedBlocks::Off => OwnedShape::default(),
             },
-            quarantine: 2 * self.config.hardening.quarantine.get() as usize,
+            quarantine: 2 * config.hardening.quarantine.get() as usize,
         }
     }
 
     /// Returns the stack shape with these numbers of slots: for single frames, for larger blocks by order, and for 2
     /// MiB blocks. Orders that are not cached have no slots.
-    fn stacks(&self, pages: u64, larger: [u32; STACKS - 1]) -> StackShape {
-        let cached = self.cached_orders();
+    fn stacks<P: Platform>(&self, pages: u64, larger: [u32; STACKS - 1]) -> StackShape {
+        let cached = self.cached_orders::<P>();
         let is_cached = |at: usize| Order::new(at as u8).is_some_and(|order| cached.stack(order).is_some());
         StackShape::new(core::array::from_fn(|at| match at {
             0 => pages as u32,
@@ -235,9 +244,10 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns the orders that pagesets cache.
-    pub(super) fn cached_orders(&self) -> CachedOrders {
-        let form = self.config.past.tuning.filter(|form| form.tuning() == self.config.tuning);
-        CachedOrders::new(self.config.huge_order(), form.map_or(u8::MAX, TuningForm::smaller_orders))
+    pub(super) fn cached_orders<P: Platform>(&self) -> CachedOrders {
+        let config = self.config::<P>();
+        let form = config.past.tuning.filter(|form| form.tuning() == config.tuning);
+        CachedOrders::new(config.huge_order(), form.map_or(u8::MAX, TuningForm::smaller_orders))
     }
 
     /// Returns the number of CPUs in the machine.
@@ -245,11 +255,11 @@ impl<'a> Layout<'a> {
         self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }
 
-    pub(super) fn build_local<'m>(&self, arena: &mut Arena<'m>, process: u8) -> LocalParts<'m> {
+    pub(super) fn build_local<'m, P: Platform>(&self, arena: &mut Arena<'m>, process: u8) -> LocalParts<'m> {
         let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
-        let free_areas = arena.values(zones.len(), |at| self.plan(&zones[at]).free_areas);
+        let free_areas = arena.values(zones.len(), |at| self.plan::<P>(&zones[at]).free_areas);
         let stacks = arena.values(2 * zones.len(), |at| {
-            let plan = self.plan(&zones[at / 2]);
+            let plan = self.plan::<P>(&zones[at / 2]);
             if at % 2 == 0 { plan.own } else { plan.foreign }
         });
         let cpus = arena.values(self.machine.cpu_ids(), |id| CpuInfo::absent(CpuId::new(id as u32)));
@@ -284,7 +294,7 @@ impl<'a> Layout<'a> {
         let description = &self.machine.nodes()[at];
         let cells = &arena.fresh::<P, NodeCells<P>>(1)[0];
         let events = &arena.fresh::<P, EventCells<P>>(1)[0];
-        let processes = usize::from(self.config.processes);
+        let processes = usize::from(self.config::<P>().processes);
         let by_process = arena.fresh::<P, ProcessTotals<P>>(processes);
         let process = if P::IS_SHARED { usize::from(local.process).saturating_sub(1) } else { 0 };
         let own = &arena.fresh::<P, NodeUse<P>>(processes.max(1))[process];
@@ -312,12 +322,12 @@ impl<'a> Layout<'a> {
         local: &LocalParts<'m>,
     ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
         let zone = &self.machine.zones()[id];
-        let plan = self.plan(zone);
-        let held = self.held_frames(plan.frames);
+        let plan = self.plan::<P>(zone);
+        let held = self.held_frames::<P>(plan.frames);
         let bytes = arena.u8s::<P>(plan.frames as usize + held);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
-        let by_process = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
+        let by_process = arena.fresh::<P, ProcessTotals<P>>(self.config::<P>().processes.into());
         let pagesets = arena.fresh::<P, Pageset<P>>(self.cpus());
         let zone = Zone {
             id: ZoneId::from_index(id),

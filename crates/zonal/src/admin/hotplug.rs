@@ -6,12 +6,15 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::error::{OnlineError, UsedFrames, ZoneSpan};
-use crate::machine::FrameRange;
+use crate::config::Config;
+use crate::error::{ConfigError, OnlineError, UsedFrames, ZoneSpan};
+use crate::machine::{FrameRange, Machine};
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
+use crate::settings::Setting;
 use crate::units::{CpuId, PageCount, Pfn};
 use crate::zone::frame_state::FrameState;
+use crate::zone::processes::Holders;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -191,9 +194,29 @@ impl<'m, P: Platform> MachineState<'m, P> {
         })
     }
 
+    /// Brings the CPUs and managed memory of a new allocator online. No pageset was used yet.
+    pub(crate) fn bring_online(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
+        if P::CONFIG.is_none() {
+            Setting::ALL.iter().for_each(|&setting| self.shared.store(setting, config));
+        }
+        let held = self.lock_changes();
+        self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
+        for (zone, description) in self.zones.iter().zip(machine.zones()) {
+            zone.holders().set(0, zone.frames.states.len() as u64, Holders::<P>::NOT_MANAGED);
+            description.managed.iter().for_each(|range| self.add_frames(zone, range));
+        }
+        self.zones.iter().for_each(|zone| zone.counters().settle());
+        self.nodes.iter().for_each(|node| node.counters.settle());
+        self.write_lists(&held);
+        self.recompute(&held);
+        // Memory that comes online later counts: the minimum may be larger than what is managed at start.
+        let to_come = machine.hotplug().iter().map(|range| range.count).sum();
+        self.check_min_free(&config.watermarks, to_come)
+    }
+
     /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
-    pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
-        if let Some(poison) = self.config.hardening.poison
+    fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
+        if let Some(poison) = self.config().hardening.poison
             && let Some(contents) = self.platform.contents()
         {
             contents.fill(range.start, range.count, poison);

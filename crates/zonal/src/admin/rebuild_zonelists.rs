@@ -45,10 +45,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.distances[from * self.nodes.len() + to]
     }
 
-    /// Rebuilds every zonelist from the memory that is online.
-    ///
-    /// Scans in progress continue with the lists that they started with. The function uses about 10 KiB of stack.
-    pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
+    /// Writes every zonelist from the memory that is online. The function uses about 10 KiB of stack.
+    pub(super) fn write_lists(&self, _held: &Held<'_, P::Lock>) {
         let with_memory =
             self.nodes.iter().enumerate().filter(|&(at, _)| self.zones_downwards(at).next().is_some());
         let mask: NodeMask = with_memory.map(|(_, node)| node.id).collect();
@@ -56,8 +54,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             cell.store(word, Relaxed); // relaxed: see `MachineState::memory_nodes`
         }
         let rules = FallbackRules {
-            load: self.config.past.load_rule(self.config.node_load).unwrap_or(&Accumulate), // refused at creation
-            cpu_penalty: self.config.cpu_penalty,
+            load: self.config().past.load_rule(self.config().node_load).unwrap_or(&Accumulate), // refused at creation
+            cpu_penalty: self.config().cpu_penalty,
         };
         let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);
         self.lists.rebuild(|from, list| {
@@ -66,6 +64,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
             self.nodes[from].set_preferred_zone(zones.clone().next().map(|zone| zone.id));
             list.write(zones.map(|zone| (zone.id, zone.node_id, zone.kind)));
         });
+    }
+
+    /// Rebuilds every zonelist, and makes all CPUs use their preferred zones of the new lists.
+    ///
+    /// Scans in progress continue with the lists that they started with.
+    pub(crate) fn rebuild_lists(&self, held: &Held<'_, P::Lock>) {
+        self.write_lists(held);
         // In this order: a request that holds another zone's pageset may make its CPU use it meanwhile. The CPU then returns here,
         // or later, because the pageset is marked as serving for another zone. A session that marks its pageset later finds
         // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::update_limits`).

@@ -44,7 +44,7 @@ impl<P: Platform> Allocator<'_, P> {
         match self.state.shared.value(setting) {
             SettingValue::None => Err(SettingError::WriteOnly(setting)),
             SettingValue::Auto => {
-                let (state, page_bytes) = (&self.state, self.state.config.page_bytes);
+                let (state, page_bytes) = (&self.state, self.state.config().page_bytes);
                 let zones = state.zones.iter().map(|zone| (zone.kind, zone.managed()));
                 let frames = state.current(&WATERMARKS).watermarks.basis(zones, page_bytes).min_free();
                 Ok(SettingValue::Number((u128::from(frames.get()) * u128::from(page_bytes) / 1024) as u64))
@@ -72,7 +72,7 @@ impl<P: Platform> Allocator<'_, P> {
             self.stat_refresh();
             return Ok(());
         }
-        let mut config = self.state.config;
+        let mut config = *self.state.config();
         config.put(setting, value);
         self.state.change(&[setting], &config).map_err(|why| SettingError::Refused { setting, why })
     }
@@ -83,7 +83,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Returns an error for a past form that is not linked, or if pagesets have fewer slots than the form needs. They have
     /// enough slots if the allocator was created with it. On error, no setting changes.
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
-        self.state.change(&[Setting::PagesetTuning], &Config { tuning, ..self.state.config })
+        self.state.change(&[Setting::PagesetTuning], &Config { tuning, ..*self.state.config() })
     }
 
     /// Changes how the zonelist cache is used, and clears all full bits.
@@ -91,13 +91,13 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// Returns an error, and changes nothing, if `zonelist_cache` is a past form that [`Config::past`] lacks.
     pub fn set_zonelist_cache(&self, zonelist_cache: ZonelistCache) -> Result<(), ConfigError> {
-        self.state.change(&[Setting::ZonelistCache], &Config { zonelist_cache, ..self.state.config })
+        self.state.change(&[Setting::ZonelistCache], &Config { zonelist_cache, ..*self.state.config() })
     }
 
     /// Enables or disables node reclaim or changes its permissions, and clears all full bits, as
     /// [`Self::set_reclaim_distance`] does.
     pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
-        self.state.store(&[Setting::ZoneReclaimMode], &Config { node_reclaim, ..self.state.config });
+        self.state.store(&[Setting::ZoneReclaimMode], &Config { node_reclaim, ..*self.state.config() });
     }
 
     /// Changes the largest distance between a request's preferred node and a node that it may reclaim.
@@ -106,7 +106,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// bits, because zones that were not reclaimed before may now be reclaimed. See
     /// [`Config::reclaim_distance`](crate::Config::reclaim_distance).
     pub fn set_reclaim_distance(&self, reclaim_distance: u8) {
-        self.state.store(&[Setting::ReclaimDistance], &Config { reclaim_distance, ..self.state.config });
+        self.state.store(&[Setting::ReclaimDistance], &Config { reclaim_distance, ..*self.state.config() });
     }
 
     /// Changes the percentage of a node that must be reclaimable before node reclaim is attempted.
@@ -117,7 +117,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// Returns an error, and changes nothing, if `min_unmapped_percent` is above 100.
     pub fn set_min_unmapped_percent(&self, min_unmapped_percent: u8) -> Result<(), ConfigError> {
-        let config = Config { min_unmapped_percent, ..self.state.config };
+        let config = Config { min_unmapped_percent, ..*self.state.config() };
         self.state.change(&[Setting::MinUnmappedRatio], &config)
     }
 
@@ -125,13 +125,13 @@ impl<P: Platform> Allocator<'_, P> {
     ///
     /// The embedder must still call [`Self::tick`] once a second, because it also does other work.
     pub fn set_stat_interval(&self, stat_interval: StatInterval) {
-        self.state.store(&[Setting::StatInterval], &Config { stat_interval, ..self.state.config });
+        self.state.store(&[Setting::StatInterval], &Config { stat_interval, ..*self.state.config() });
     }
 
     /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 restores tuning.
     pub fn set_high_fraction(&self, high_fraction: u32) {
         self.state
-            .store(&[Setting::PercpuPagelistHighFraction], &Config { high_fraction, ..self.state.config });
+            .store(&[Setting::PercpuPagelistHighFraction], &Config { high_fraction, ..*self.state.config() });
     }
 
     /// Changes watermarks and lowmem reserves of all zones.
@@ -139,7 +139,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// Returns an error, and changes nothing, if the minimum exceeds the managed frames, or the scale factor is out of range.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
-        self.state.change(&WATERMARKS, &Config { watermarks, ..self.state.config })
+        self.state.change(&WATERMARKS, &Config { watermarks, ..*self.state.config() })
     }
 }
 
@@ -156,7 +156,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the configuration with the current values of `settings`.
     fn current(&self, settings: &[Setting]) -> Config {
-        let mut config = self.config;
+        let mut config = *self.config();
+        let settings = if P::CONFIG.is_none() { settings } else { &[] };
         settings.iter().for_each(|&setting| config.put(setting, self.shared.value(setting)));
         config
     }
@@ -172,7 +173,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if settings == [Setting::PagesetTuning] && to.tuning.is_past() {
             for zone in self.zones {
                 let sharing = if zone.own_cpus == 0 { zone.cpus } else { zone.own_cpus };
-                let needed = largest_high_max(zone.span.count, sharing, self.config.page_bytes);
+                let needed = largest_high_max(zone.span.count, sharing, self.config().page_bytes);
                 let slots = self.pagesets_of(zone).foreign_stacks.capacity(); // other pagesets have as many or more
                 if slots < needed {
                     let (node, kind) = (zone.node_id, zone.kind);
@@ -180,7 +181,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 }
             }
         }
-        let has_room = self.config.owned_blocks == OwnedBlocks::On;
+        let has_room = self.config().owned_blocks == OwnedBlocks::On;
         if settings == [Setting::OwnedBlocks] && to.owned_blocks == OwnedBlocks::On && !has_room {
             return Err(ConfigError::NoOwnedBlocks);
         }
@@ -194,6 +195,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn store_held(&self, settings: &[Setting], to: &Config, held: &Held<'_, P::Lock>) {
+        const { assert!(P::CONFIG.is_none()) };
         settings.iter().for_each(|&setting| self.shared.store(setting, to));
         match settings[0].affects() {
             Affects::Nothing => {}
@@ -211,11 +213,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
+    /// Recomputes all values that depend on the settings, the online memory and the online CPUs, and adjusts all pagesets.
+    pub(crate) fn apply_settings(&self, held: &Held<'_, P::Lock>) {
+        self.recompute(held);
+        self.reclamp_pagesets();
+    }
+
     /// Recomputes all values that depend on the settings, the online memory and the online CPUs.
-    pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
+    pub(super) fn recompute(&self, _held: &Held<'_, P::Lock>) {
         let watermarks = self.current(&WATERMARKS).watermarks;
         let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
-        let basis = watermarks.basis(sizes, self.config.page_bytes);
+        let basis = watermarks.basis(sizes, self.config().page_bytes);
         let online = self.online_cpus(None);
         for (place, node) in self.nodes.iter().enumerate() {
             node.set_cpus_online(self.online_cpus(Some(place)));
@@ -238,9 +246,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 self.apply_to_zone(zone, &basis, online);
             }
             let largest = zones.iter().map(|zone| self.rest_threshold(zone, online)).max().unwrap_or(0);
-            node.counters.set_thresholds([largest; 2], self.config.counters.fold);
+            node.counters.set_thresholds([largest; 2], self.config().counters.fold);
         }
-        self.reclamp_pagesets();
     }
 
     fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {
@@ -253,7 +260,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             online_cpus: online,
         };
         let high_fraction = self.shared.number(Setting::PercpuPagelistHighFraction) as u32;
-        let own = pageset_zone.limits(batch(managed, self.config.page_bytes), high_fraction).ordered();
+        let own = pageset_zone.limits(batch(managed, self.config().page_bytes), high_fraction).ordered();
         let pagesets = self.pagesets_of(zone);
         let foreign = if self.shared.tuning().is_past() { own } else { own.on_foreign_cpu() };
         let slots = [pagesets.own_stacks, pagesets.foreign_stacks].map(StackShape::capacity);
@@ -262,18 +269,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mark = drift_mark(online, rest, &marks);
         zone.set_watermarks(&marks, mark);
         // The threshold under pressure is smaller if drift could hide that the zone fell below `min`.
-        let pressed = mark.map_or(rest, |_| self.config.counters.under_pressure(rest, online, &marks));
-        zone.counters().set_thresholds([rest, pressed], self.config.counters.fold);
+        let pressed = mark.map_or(rest, |_| self.config().counters.under_pressure(rest, online, &marks));
+        zone.counters().set_thresholds([rest, pressed], self.config().counters.fold);
     }
 
     /// Returns the threshold of a zone's counters for `online` CPUs while background reclaim does not run.
     fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
-        let frames = self.config.counters.frames(zone.managed(), zone.present());
-        self.config.counters.threshold(online, frames, self.config.page_bytes)
+        let frames = self.config().counters.frames(zone.managed(), zone.present());
+        self.config().counters.threshold(online, frames, self.config().page_bytes)
     }
 
     /// Returns an error if the configured minimum exceeds the managed frames of the machine and those that are to come.
-    pub(crate) fn check_min_free(
+    pub(super) fn check_min_free(
         &self,
         watermarks: &WatermarkSettings,
         to_come: PageCount,

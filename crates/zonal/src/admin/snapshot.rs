@@ -259,7 +259,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
         zone.free_areas.settle();
         let count = |item| self.zone_count(zone, item, self.served(zone, item));
-        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.config.max_order);
+        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.config().max_order);
         ZoneSnapshot {
             id: zone.id,
             node: zone.node_id,
@@ -296,7 +296,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
         let totals = &self.shared.machine_totals.0;
         // Relaxed: an independent value.
-        (self.config.counters.totals == TotalsRule::AndMachine)
+        (self.config().counters.totals == TotalsRule::AndMachine)
             .then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 

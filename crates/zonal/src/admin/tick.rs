@@ -22,7 +22,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return;
         }
         self.state.local_cpus().for_each(|&cpu| self.state.tick_pagesets_of(cpu));
-        self.retire_lost();
+        self.state.retire_lost();
         self.state.report_recovered();
     }
 
@@ -32,7 +32,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && !self.state.platform.is_reentered()
         {
             self.state.tick_pagesets_of(cpu);
-            self.retire_lost();
+            self.state.retire_lost();
             self.state.report_recovered();
         }
     }

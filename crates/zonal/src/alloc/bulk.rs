@@ -140,13 +140,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let of_word = run[freed..]
                 .first_chunk()
-                .map_or(0, |word| guard.put_freed(zone, word, self.config.invalid_free));
+                .map_or(0, |word| guard.put_freed(zone, word, self.config().invalid_free));
             if of_word > 0 {
                 of_kinds[PageKind::User as usize] += of_word as i64;
                 freed += of_word;
                 continue;
             }
-            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.config.invalid_free)
+            let Some(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.config().invalid_free)
             else {
                 break;
             };

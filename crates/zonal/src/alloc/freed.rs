@@ -101,7 +101,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees a block that is marked as cached, or puts it into quarantine.
     #[inline]
     pub(super) fn put_cached(&self, zone: &Zone<'m, P>, block: FreedBlock) {
-        if self.config.hardening.poison.is_some() || self.config.hardening.quarantine != PageCount::ZERO {
+        if self.config().hardening.poison.is_some() || self.config().hardening.quarantine != PageCount::ZERO {
             self.put_hardened(zone, block);
         } else {
             self.put(zone, block);
@@ -112,7 +112,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     fn put_hardened(&self, zone: &Zone<'m, P>, block: FreedBlock) {
         let FreedBlock { frame, order, kind, .. } = block;
-        if let Some(poison) = self.config.hardening.poison
+        if let Some(poison) = self.config().hardening.poison
             && let Some(contents) = self.platform.contents()
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
@@ -165,6 +165,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees all blocks in a zone's quarantine.
     pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
+        if self.config().hardening.quarantine == PageCount::ZERO {
+            return;
+        }
         // The number of blocks is bounded by the capacity, because other threads may add blocks concurrently.
         let blocks = core::iter::from_fn(|| zone.leave_quarantine()).take(zone.quarantine.len());
         blocks.for_each(|oldest| self.release(zone, oldest));
@@ -192,11 +195,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
         for part in parts_between(run, bad.frames()) {
-            let blocks = part.blocks(self.config.max_order);
+            let blocks = part.blocks(self.config().max_order);
             blocks.for_each(|(frame, order)| zone.frames.set(frame, FrameState::Cached(order)));
         }
         for part in parts_between(run, bad.frames()) {
-            for (frame, order) in part.blocks(self.config.max_order) {
+            for (frame, order) in part.blocks(self.config().max_order) {
                 self.put_cached(zone, FreedBlock { zone: zone.id, frame, order, kind });
             }
         }

@@ -295,7 +295,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             self.claim_held_block(zone, frame, order)
         } else {
-            zone.frames.release(frame, order, self.config.invalid_free)
+            zone.frames.release(frame, order, self.config().invalid_free)
         };
         let Some(kind) = claimed else { return self.refuse_free(zone, first, order) };
         let block = FreedBlock { zone: zone.id, frame, order, kind };

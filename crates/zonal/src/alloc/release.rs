@@ -69,7 +69,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(never)]
     pub(super) fn claim_held_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order) -> Option<PageKind> {
         let release =
-            || zone.frames.release(frame, order, self.config.invalid_free).ok_or(FrameState::Claimed); // any state
+            || zone.frames.release(frame, order, self.config().invalid_free).ok_or(FrameState::Claimed); // any state
         let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
         self.claim_here(zone, Run { first: frame, count: order.pages().get() }, release, undo).ok()
     }
@@ -80,7 +80,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(always)]
     fn release_page_of_other_kind(&self, state: &P::U8, byte: u8) -> Option<PageKind> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
-        mark_freed(state, byte, CACHED_PAGE, self.config.invalid_free).ok()?;
+        mark_freed(state, byte, CACHED_PAGE, self.config().invalid_free).ok()?;
         Some(kind)
     }
 
@@ -92,7 +92,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(never)]
     pub(super) fn refuse_free(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
         let state = zone.frames.state(zone.offset(first));
-        if state == FrameState::Watched && !self.platform.is_reentered() {
+        if !P::ONLY_BLOCKS && state == FrameState::Watched && !self.platform.is_reentered() {
             let run = Run { first: zone.offset(first), count: order.pages().get() };
             let released = zone.release_watched(run.first, order);
             let freed = released.map(|(kind, bad)| self.put_back(zone, run, kind, &bad));
@@ -115,22 +115,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> FreeError {
         match state {
             FrameState::NotManaged => FreeError::NotManaged(frame),
+            FrameState::RunHead(..) | FrameState::RunPart(_) | FrameState::Watched if P::ONLY_BLOCKS => {
+                FreeError::NotAllocated(frame)
+            }
             FrameState::Free => {
                 // No block starts here. The error names the block that contains the frame now.
-                let start = zone.start_around(zone.offset(frame), self.config.max_order);
+                let start = zone.start_around(zone.offset(frame), self.config().max_order);
                 if matches!(start, Some((.., FrameState::Watched))) && self.platform.is_reentered() {
                     return FreeError::Reentered(frame);
                 }
                 let around = start
                     .filter(|&(first, least, state)| zone.unwatched(first, state).order() >= Some(least));
                 match around.map(|(first, _, state)| (first, zone.unwatched(first, state))) {
+                    Some((_, FrameState::RunHead(..) | FrameState::RunPart(_))) if P::ONLY_BLOCKS => {
+                        FreeError::NotAllocated(frame)
+                    }
                     Some((first, FrameState::Allocated(order, _))) => {
                         FreeError::InsideBlock { frame, block: zone.pfn(first), order }
                     }
                     Some((_, FrameState::Quarantined(..))) => FreeError::Quarantined(frame),
                     Some((first, FrameState::RunHead(..))) => self.inside_run(zone, frame, Some(first)),
                     Some((first, FrameState::RunPart(_))) => {
-                        self.inside_run(zone, frame, zone.frames.run_around(first, self.config.max_order))
+                        self.inside_run(zone, frame, zone.frames.run_around(first, self.config().max_order))
                     }
                     _ => FreeError::NotAllocated(frame),
                 }
@@ -148,7 +154,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             FrameState::RunPart(_) => self.inside_run(
                 zone,
                 frame,
-                zone.frames.run_around(zone.offset(frame), self.config.max_order),
+                zone.frames.run_around(zone.offset(frame), self.config().max_order),
             ),
             FrameState::Splitting(_) => FreeError::BeingSplit(frame),
             FrameState::Retired(_) => FreeError::Retired(frame),

@@ -66,12 +66,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None;
         }
         let cpu = self.current_cpu_info()?;
-        if request.is_in_turn() {
+        if P::RESTRICTS && request.is_in_turn() {
             return self.route_in_turn(request, cpu);
         }
         let in_use = |slot: &&PagesetSlot<'m, P>| slot.slots_at != 0 && request.accepts_slot(slot);
         let Some(slot) = self.slots.of(cpu.id).filter(in_use) else {
-            let chooses_nodes = request.allowed.is_some() || request.near.is_some();
+            let chooses_nodes = P::RESTRICTS && (request.allowed.is_some() || request.near.is_some());
             return if chooses_nodes { self.route_to_nearest(request, cpu) } else { None };
         };
         let (stack, has) = match request.flags.order {
@@ -175,7 +175,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Uses the turn of the route, and counts the block that the pageset served.
     #[inline(always)]
     pub(super) fn count_turn(&self, route: &Route<'m, P>, request: &Request<'_>) {
-        if let (Role::InTurn(turn), Some(slot)) = (route.role, route.slot)
+        if P::RESTRICTS
+            && let (Role::InTurn(turn), Some(slot)) = (route.role, route.slot)
             && let Some(policy) = request.policy
         {
             policy.use_turn(route.cpu.id, turn);

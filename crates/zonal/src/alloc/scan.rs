@@ -193,7 +193,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             context.flags.zone_limit,
         );
         let full = state.lists.full(context.target);
-        let filter = context.nodes().map(|nodes| (nodes, context.nodes, listed));
+        let filter = context.nodes().filter(|_| P::RESTRICTS).map(|nodes| (nodes, context.nodes, listed));
         Self {
             purpose: Purpose::Serve,
             state,
@@ -251,7 +251,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         loop {
             let marked = self.bits.filter(|_| self.cache == CacheUse::Active);
             let next = self.candidates.next(from, marked)?;
-            if self.context.observer.is_some() {
+            if !P::ONLY_BLOCKS && self.context.observer.is_some() {
                 self.report_skipped(from, next.map(|(position, _)| position))?;
             }
             let Some((position, zone)) = next else { return Ok(None) };
@@ -287,7 +287,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Reports the outcome of a zone.
     fn report(&self, zone: &Zone<'m, P>, outcome: Outcome) {
-        self.context.report(Step::Zone { zone: ZoneName::of(zone), watermark: self.watermark, outcome });
+        if !P::ONLY_BLOCKS {
+            self.context.report(Step::Zone { zone: ZoneName::of(zone), watermark: self.watermark, outcome });
+        }
     }
 
     /// Allocates from `zone`, if it is above the watermark and has a block. Returns whether it did, or would.
@@ -297,22 +299,26 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if self.served.is_some() || !(is_trusted || self.passes(zone)) {
             return self.served.is_some(); // a past form must not allocate a second block
         }
-        let serves = match self.purpose {
-            Purpose::Explain => self.state.has_block_for(zone, self.context),
-            Purpose::Serve => {
-                let preferred = self.preferred.unwrap_or(zone);
-                self.found = self.state.serve_from(zone, preferred, self.context, self.watermark);
-                if self.found.is_some() && zone.node != preferred.node {
-                    self.state.count_foreign(preferred, self.context.cpu);
-                }
-                self.found.is_some()
+        let serves = if self.explains() {
+            self.state.has_block_for(zone, self.context)
+        } else {
+            let preferred = self.preferred.unwrap_or(zone);
+            self.found = self.state.serve_from(zone, preferred, self.context, self.watermark);
+            if self.found.is_some() && zone.node != preferred.node {
+                self.state.count_foreign(preferred, self.context.cpu);
             }
+            self.found.is_some()
         };
         if serves {
             self.served = Some(zone.id);
             self.report(zone, Outcome::Serves);
         }
         serves
+    }
+
+    /// Whether the scan only explains what a request would do.
+    fn explains(&self) -> bool {
+        !P::ONLY_BLOCKS && self.purpose == Purpose::Explain
     }
 
     /// Whether `zone` is above the watermark and has a block of the order.
@@ -362,7 +368,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
         self.preferred.get_or_insert(zone);
         self.probes += 1;
         let serves = self.serve_by(zone);
-        if !serves && self.context.observer.is_some() {
+        if !P::ONLY_BLOCKS && !serves && self.context.observer.is_some() {
             self.report(zone, why_failed(zone, self.context, self.watermark));
         }
         serves
@@ -370,7 +376,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
 
     fn set_up_cache(&mut self) {
         if self.cache == CacheUse::Later {
-            let sets_up = self.bits.is_some() && self.purpose == Purpose::Serve;
+            let sets_up = self.bits.is_some() && !self.explains();
             if sets_up && self.full.set_up(self.state.platform.now()) {
                 self.state.nodes[self.context.target].events.add(Event::Wipes, 1);
             }
@@ -394,7 +400,8 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
                 && part.managed() != PageCount::ZERO
                 && context.allows(part)
         };
-        let helps = state.shared.node_reclaim().is_on()
+        let helps = P::RECLAIMS
+            && state.shared.node_reclaim().is_on()
             && !state.node_zones(zone.node).iter().any(is_later)
             && is_near()
             && !self.passes(zone);
@@ -431,8 +438,8 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
 
     fn mark_full(&mut self) {
         let Some((position, zone)) = self.current else { return };
-        let sets = match self.reclaimed {
-            _ if self.purpose == Purpose::Explain || self.form.is_some() => true,
+        let sets = match self.reclaimed.filter(|_| P::RECLAIMS) {
+            _ if self.explains() || self.form.is_some() => true,
             None => true,
             Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
             Some(outcome) => {
@@ -445,7 +452,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
             }
         };
         let Some(bits) = self.bits.filter(|_| sets) else { return };
-        if self.purpose == Purpose::Explain {
+        if self.explains() {
             bits[position / 64].fetch_or(1 << (position % 64), Relaxed); // relaxed: a copy
             return;
         }
@@ -463,7 +470,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
     }
 
     fn restart_without_cache(&mut self) -> bool {
-        let hid_zones = self.cache == CacheUse::Active && (self.purpose == Purpose::Serve || self.hid_zones);
+        let hid_zones = self.cache == CacheUse::Active && (!self.explains() || self.hid_zones);
         if hid_zones {
             (self.cache, self.current) = (CacheUse::Ignored, None);
         }

@@ -40,7 +40,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let state = slot.states.get(frame as usize)?;
         // A load and a separate store are enough, because only this CPU holds the popped frame, as in `FrameTable`.
         // Acquire: takes the owner's writes; pairs with `mark_freed`, `exchange_leading`, `step_byte`, `replace_all`.
-        if self.config.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
+        if self.config().invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
             self.note_popped_twice(slot.zone, frame as u32, Order::PAGE); // a zone spans at most 2^32 frames
             return None;
         }
@@ -145,7 +145,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> Option<Block> {
         let order = flags.order;
         let frame = self.take_owned(zone, cpu, flags).or_else(|| {
-            let may_split = order <= self.config.max_order && self.preferred_passes(zone, cpu, flags);
+            let may_split = order <= self.config().max_order && self.preferred_passes(zone, cpu, flags);
             may_split.then(|| self.take_free(zone, cpu, order, flags.kind)).flatten()
         })?;
         if !self.count_split(zone, cpu, frame, order, flags.kind) {
@@ -186,7 +186,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether a scan at `low`, which begins at `zone`, would also end there, because the zone's watermark
     /// allows the request.
-    #[inline]
     pub(super) fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
         !self.platform.is_reclaiming()
             && self.is_online(cpu)
@@ -255,7 +254,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the stack that caches blocks for a request; `None` if pagesets cannot serve it.
     fn cached_for(&self, context: &AllocContext<'_>) -> Option<StackId> {
-        let is_kept = |stack: &StackId| context.is_block() && !stack.is_middle();
+        let is_kept = |stack: &StackId| context.is_block::<P>() && !stack.is_middle();
         self.cached.stack(context.flags.order).filter(is_kept)
     }
 
@@ -269,7 +268,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         preferred: &Zone<'_, P>,
         context: &AllocContext<'_>,
     ) -> Option<Block> {
-        let block = if context.is_block() {
+        let block = if context.is_block::<P>() {
             let frame = self.take_free(zone, context.cpu, context.flags.order, context.flags.kind)?;
             self.count_taken(zone, context.flags.order, context.flags.kind);
             block_at(zone, frame, context.flags.order)
@@ -289,10 +288,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         kind: PageKind,
     ) -> Option<u32> {
         loop {
-            let pages = order.pages().get() as i64;
-            // The buddy calls this function under the free area's lock, as in a refill.
-            let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
-            let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
+            let frame = self.take_block(zone, cpu, order)?;
             if self.admit(zone, frame, FrameState::Free, order, kind) {
                 return Some(frame);
             }
@@ -300,9 +296,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
+    /// Removes the next block from the buddy.
+    fn take_block(&self, zone: &Zone<'_, P>, cpu: CpuInfo, order: Order) -> Option<u32> {
+        // The buddy calls this function under the free area's lock, as in a refill.
+        let leaving = || zone.counters().add_total(ZoneItem::Free, -(order.pages().get() as i64));
+        zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)
+    }
+
     /// Allocates from the buddy for a request that not every block suits: a run, or a block below an address limit.
     fn take_placed(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> Option<Block> {
-        let (order, kind, max) = (context.flags.order, context.flags.kind, self.config.max_order);
+        let (order, kind, max) = (context.flags.order, context.flags.kind, self.config().max_order);
         let pages = order.pages().get();
         loop {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
@@ -310,7 +313,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 Some(limit) if limit < zone.span.end() => {
                     zone.free_areas.take_below(order, context.reach(zone), leaving)?
                 }
-                _ => zone.free_areas.alloc(order, zone.preferred_area(context.cpu), leaving)?,
+                _ => self.take_block(zone, context.cpu, order)?,
             };
             self.nodes[zone.node].counters.add_total(kind.item(), pages as i64);
             if !self.is_unused(zone, frame, order, kind) {
@@ -319,7 +322,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let run = Run { first: frame, count: context.count.get() };
             zone.frames.mark_run(run, max, kind);
             // Without a rest, the frame after the run may be beyond what 32 bits can number.
-            if run.count < pages {
+            if !P::ONLY_BLOCKS && run.count < pages {
                 let rest = Run { first: frame + run.count as u32, count: pages - run.count };
                 self.return_unused(zone, rest, max, kind);
             }
@@ -353,7 +356,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
         let checks =
-            self.config.hardening.poison.is_some() || self.config.invalid_free == InvalidFree::Checked;
+            self.config().hardening.poison.is_some() || self.config().invalid_free == InvalidFree::Checked;
         let is_unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
         if checks && run.frames().filter(is_unused).count() as u64 != run.count {
             for first in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
@@ -361,13 +364,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             return false;
         }
-        zone.frames.mark_run(run, self.config.max_order, kind);
+        zone.frames.mark_run(run, self.config().max_order, kind);
         true
     }
 
     /// Marks a block that was removed from a pageset or the buddy as allocated; returns `false` if it is retired
     /// instead.
-    #[inline]
     fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
         if !self.has_poison(zone, frame, from, order, kind) {
             return false;
@@ -381,7 +383,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether the poison of a block that was removed from a pageset or the buddy is unchanged; retires the block if
     /// not. Returns `true` if poisoning is off.
-    #[inline]
     fn has_poison(
         &self,
         zone: &Zone<'_, P>,
@@ -392,7 +393,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> bool {
         // The poison is checked before the block is marked as allocated, because no thread can free the block until
         // then.
-        if let Some(poison) = self.config.hardening.poison
+        if let Some(poison) = self.config().hardening.poison
             && !self.is_poisoned(zone, frame, order, poison)
         {
             self.retire_changed(zone, frame, from, order, kind);
@@ -428,7 +429,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
 impl PageKind {
     /// Returns the counter of frames allocated as this kind.
-    #[inline]
     pub(crate) const fn item(self) -> NodeItem {
         match self {
             Self::User => NodeItem::User,
@@ -440,18 +440,18 @@ impl PageKind {
 
 impl AllocContext<'_> {
     /// Whether any block of its order will do, so that pagesets may serve the request.
-    fn is_block(&self) -> bool {
-        self.count == self.flags.order.pages() && self.below.is_none()
+    fn is_block<P: Platform>(&self) -> bool {
+        P::ONLY_BLOCKS && !P::RESTRICTS || self.count == self.flags.order.pages() && self.below.is_none()
     }
 
     /// Whether a block of `zone` is one that interleaving requested from this node.
     const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        self.interleaved && self.target == zone.node
+        P::RESTRICTS && self.interleaved && self.target == zone.node
     }
 
     /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
     pub(super) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        let is_limited = self.below.is_some_and(|limit| limit < zone.span.end());
+        let is_limited = P::RESTRICTS && self.below.is_some_and(|limit| limit < zone.span.end());
         !is_limited || zone.free_areas.has_block_below(self.flags.order, self.reach(zone))
     }
 

@@ -96,6 +96,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut each: impl FnMut(Step),
     ) -> Result<Option<ZoneName>, AllocError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         let mut context = self.state.resolve(request, Turn::Upcoming)?;
         if let Some(zone) = self.state.zone_without_scan(request) {
             each(Step::Near(ZoneName::of(zone)));
@@ -158,6 +159,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut each: impl FnMut(Step),
     ) -> Result<Block, AllocError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         let served = match self.state.pop_fast(request) {
             Some(Some(block)) => Some(block),
             _ => self.state.serve_locked(self.state.route_to_slot(request), request)?,
@@ -198,14 +200,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(AllocError::Reentered);
         }
         self.finish_own_frees();
-        if self.config.faults == Faults::None { Ok(()) } else { self.refuse(request) }
+        if self.config().faults == Faults::None { Ok(()) } else { self.refuse(request) }
     }
 
     /// Fails a request as if no allowed zone could serve it, if fault injection refuses it.
     #[cold]
     fn refuse(&self, request: &Request<'_>) -> Result<(), AllocError> {
         let number = self.shared.next_request();
-        let refuses = match self.config.faults {
+        let refuses = match self.config().faults {
             Faults::None => false,
             Faults::EveryNth(nth) => number.is_multiple_of(nth.get()),
             Faults::Random { seed, one_in } => mixed(seed ^ mixed(number)).is_multiple_of(one_in.get()),
@@ -220,8 +222,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Finds a block. An explanation ([`Allocator::explain`]) follows the same steps up to reclaim.
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
         // The nodes that the policy prefers, one after the other.
+        let preferred = if P::RESTRICTS { context.first } else { &[] };
         for watermark in [Watermark::Low, Watermark::Min] {
-            for target in context.first.iter().filter_map(|&node| self.place_of(node)) {
+            for target in preferred.iter().filter_map(|&node| self.place_of(node)) {
                 let only = context.only_from(target);
                 let found = self.scan(&only, watermark);
                 if found.is_some() {
@@ -249,7 +252,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Reclaims for a request that may do so: first a range if its block is large, then any frames.
     fn reclaim_for(&self, context: &AllocContext<'_>) -> Option<Block> {
-        if !context.may_reclaim {
+        if !P::RECLAIMS || !context.may_reclaim {
             return None;
         }
         if context.flags.order.get() <= COSTLY_ORDER {
@@ -312,6 +315,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn wake_background(&self, context: &AllocContext<'_>) {
+        if !P::RECLAIMS {
+            return;
+        }
         let nodes = self.allowed_nodes(context);
         for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
             let is_first = node.want_background(&self.platform);
@@ -328,7 +334,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if context.may_reclaim && P::IS_SHARED && self.process != 0 {
             self.platform.drain_others(); // waits a moment for them
         }
-        if context.observer.is_some() {
+        if !P::ONLY_BLOCKS && context.observer.is_some() {
             context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
         }
         for zone in self.zones.iter().filter(|zone| context.allows(zone)) {

@@ -38,7 +38,6 @@ impl Open {
         if self.units == 0 { 0 } else { (self.first as u64) << 24 | (self.log2 as u64) << 16 | self.units }
     }
 
-    #[inline]
     const fn decode(word: u64) -> Self {
         Self { first: (word >> 24) as usize, log2: (word >> 16 & 0xff) as u32, units: word & 0xffff }
     }
@@ -59,12 +58,10 @@ impl Open {
     }
 
     /// Whether unit `unit` belongs to the block.
-    #[inline]
     const fn holds(self, unit: usize) -> bool {
         self.units != 0 && (unit ^ self.first) >> self.log2 == 0
     }
 
-    #[inline]
     const fn all(self) -> u64 {
         RUNS[self.log2 as usize]
     }
@@ -72,13 +69,11 @@ impl Open {
 
 // Every access is relaxed, because the lock orders them, as for all accesses to a buddy.
 impl<P: Platform> Buddy<'_, P> {
-    #[inline]
     fn open(&self) -> Open {
         Open::decode(self.counts.open.load(Relaxed))
     }
 
     /// Stores the active block; `was` is the previous one.
-    #[inline]
     fn set_open(&self, was: Open, is: Open) {
         self.counts.open.store(is.encode(), Relaxed);
         if (was.units == 0) != (is.units == 0) {
@@ -89,7 +84,6 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Whether a word of 64 frames is free in the active block.
-    #[inline]
     pub(super) fn is_open(&self, unit: usize) -> bool {
         let open = self.open();
         open.holds(unit) && open.units >> (unit - open.first) & 1 == 1
@@ -98,7 +92,6 @@ impl<P: Platform> Buddy<'_, P> {
     /// Allocates a whole word from the active block. If there is none, a block of the smallest order in `orders`, or
     /// its lowest part if it is too large, becomes the active block. All orders in `orders` must be at least one
     /// word.
-    #[inline]
     pub(super) fn take_unit(&self, orders: u64) -> usize {
         let open = self.open();
         if open.units == 0 {
@@ -120,7 +113,6 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Frees a word of 64 frames, none of which may be free.
-    #[inline]
     pub(super) fn put_unit(&self, unit: usize) {
         let open = self.open();
         if !open.holds(unit) {
@@ -150,7 +142,6 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Settles if a block of `order` overlaps the active block.
-    #[inline]
     pub(super) fn settle_around(&self, first: usize, order: u32) {
         let open = self.open();
         let log2 = open.log2.max(order - WORD_BITS_LOG2);
@@ -160,7 +151,6 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Returns the units of the active block to the bitmaps.
-    #[inline]
     pub(crate) fn settle(&self) {
         let open = self.open();
         if open.units != 0 {

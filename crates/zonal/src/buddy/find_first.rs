@@ -62,24 +62,20 @@ pub(super) struct FindFirst<'a, P: Platform> {
 
 impl<'a, P: Platform> FindFirst<'a, P> {
     /// Creates the view of one index column in `cells`.
-    #[inline]
     pub(super) const fn new(cells: &'a [P::U64], shape: &'a FindFirstShape, column: usize) -> Self {
         Self { cells, shape, column }
     }
 
     /// Returns the cell of layer 0 that holds bit `64 * at`.
-    #[inline]
     pub(super) fn bits(&self, at: usize) -> &'a P::U64 {
         self.cell(0, at)
     }
 
-    #[inline]
     fn cell(&self, layer: usize, at: usize) -> &'a P::U64 {
         &self.cells[self.shape.starts[layer] + at * self.shape.columns + self.column]
     }
 
     /// Returns the lowest set bit.
-    #[inline]
     pub(super) fn first(&self) -> Option<usize> {
         if self.shape.layers > 1 {
             return first_of_many::<P>(self.cells, self.shape, self.column);
@@ -89,7 +85,6 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     }
 
     /// Sets bit `bit`, with a check that avoids the write in the common case that the bit is already set.
-    #[inline]
     pub(super) fn note(&self, bit: usize) {
         if self.bits(bit / WORD_BITS).load(Relaxed) >> (bit % WORD_BITS) & 1 == 0 {
             self.set(bit);
@@ -97,24 +92,20 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     }
 
     /// Sets bit `bit`.
-    #[inline]
     pub(super) fn set(&self, bit: usize) {
         self.write(bit / WORD_BITS, |bits| bits | 1 << (bit % WORD_BITS));
     }
 
     /// Clears bit `bit`.
-    #[inline]
     pub(super) fn clear(&self, bit: usize) {
         self.write(bit / WORD_BITS, |bits| bits & !(1 << (bit % WORD_BITS)));
     }
 
     /// Inverts the bits that are set in `toggled` in the cell that begins with bit `64 * at`.
-    #[inline]
     pub(super) fn toggle(&self, at: usize, toggled: u64) {
         self.write(at, |bits| bits ^ toggled);
     }
 
-    #[inline]
     fn write(&self, at: usize, change: impl FnOnce(u64) -> u64) {
         let cell = self.cell(0, at);
         let before = cell.load(Relaxed);

@@ -20,7 +20,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     ///
     /// `order` must be an order of level 0 that has a free block. The caller must allocate the block or part
     /// of it, because the function clears the word's index bit if this block is the only one of its order in the word.
-    #[inline]
     pub(super) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
         let last = self.shape.last(0);
         loop {
@@ -52,7 +51,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Does the same as [`Self::lowest_in_words`] for an order of level 1, and returns a chunk instead of a word.
-    #[inline]
     pub(super) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
         let last = self.shape.last(1);
         loop {
@@ -70,7 +68,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Counts that a maximal block of `order` is gone; returns the bit for `order` if the block was the last of its
     /// order, and 0 otherwise.
-    #[inline]
     pub(super) fn lose(&self, order: u32) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
         let left = count.load(Relaxed).wrapping_sub(1);
@@ -79,7 +76,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Counts a new maximal block of `order`.
-    #[inline]
     pub(super) fn gain(&self, order: u32) {
         let count = &self.counts.free_blocks[order as usize];
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
@@ -87,7 +83,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Counts and indexes one maximal block for each of `orders` in a level-0 word. The buddy must have had no such
     /// block.
-    #[inline]
     pub(super) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
         for order in orders {
             self.counts.free_blocks[order as usize].store(1, Relaxed);
@@ -96,7 +91,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Records in the index that a level-0 word has a maximal block of `order`.
-    #[inline]
     pub(super) fn note_word(&self, word: usize, order: u32) {
         let (chunk, bit) = (word / WORD_BITS, 1 << (word % WORD_BITS));
         let line = self.line(chunk, order);
@@ -130,7 +124,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Adds `change`, wrapping, to the free block count of `order`; returns the updated `orders`.
-    #[inline]
     pub(super) fn add_free_blocks(&self, order: u32, change: u64, orders: u64) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
         let after = count.load(Relaxed).wrapping_add(change);
@@ -139,7 +132,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Sets the orders of which there are maximal free blocks, and the order of a unit if there is an active block.
-    #[inline]
     pub(super) fn set_orders(&self, orders: u64) {
         let open = u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2;
         self.counts.orders.store(orders | open, Relaxed);
@@ -163,7 +155,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Returns the cell whose bits are set for the words in a chunk that may have maximal blocks of `order`, an order
     /// of level 0.
-    #[inline]
     pub(super) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
         &self.cells[self.shape.lines_at + chunk * LINE_CELLS + order as usize]
     }

@@ -74,7 +74,6 @@ all_zero! {
 
 impl<P: Platform> BuddyCounts<P> {
     /// Whether the bitmaps or the active block have a free block of `order` or larger.
-    #[inline]
     pub(crate) fn has_block(&self, order: Order) -> bool {
         // Relaxed: as all accesses to a buddy.
         self.orders.load(Relaxed) >> order.get() != 0
@@ -88,14 +87,12 @@ impl<P: Platform> BuddyCounts<P> {
     }
 
     /// Returns the order of the smallest free block that has at least `order`; above all orders if there is none.
-    #[inline]
     pub(crate) fn fit(&self, order: Order) -> u32 {
         let order = u32::from(order.get());
         order + (self.orders.load(Relaxed) >> order).trailing_zeros() // relaxed: as all accesses to a buddy
     }
 
     /// Returns the free frames in blocks of order `large` or larger.
-    #[inline]
     pub(crate) fn in_large(&self, large: Order) -> u64 {
         let from = usize::from(large.get());
         let blocks = self.free_blocks[from..].iter().zip(from..);
@@ -116,7 +113,6 @@ struct Run {
 impl<'m, P: Platform> Buddy<'m, P> {
     /// Allocates a block of `order` and returns its first frame. Of the smallest free blocks that are large enough, the
     /// lowest is chosen, and its lowest part is allocated.
-    #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
         let order = u32::from(order.get());
@@ -140,7 +136,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Repeatedly allocates from the first word of the lowest among the smallest free blocks. Each step allocates all
     /// free frames of that word, within `most`, so the result can exceed `want` by 63. Each step calls `sink` with
     /// the first frame of the word and the allocated frames, one bit each. There are at most [`BATCH_MAX`] steps.
-    #[inline]
     pub(crate) fn take_pages(
         &self,
         _held: &Held<'_, P::Lock>,
@@ -178,7 +173,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Frees the block of `order` at `frame` and merges it. Returns `false` and frees nothing if one of its frames is
     /// already free, or if it is not an aligned block within the span.
-    #[inline]
     #[must_use]
     pub(crate) fn free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
         if !self.shape.has_block(frame, order) {
@@ -198,7 +192,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Frees frames of the word that starts at frame `first`, one for each set bit of `frames`, and merges them.
     /// Returns `false` and frees nothing if one of these frames is already free or outside the span.
-    #[inline]
     #[must_use]
     pub(crate) fn merge_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
         let last = u64::from(first) + u64::from(u64::BITS - frames.leading_zeros());
@@ -219,26 +212,22 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Creates the view of a buddy with `shape` in `cells`.
-    #[inline]
     pub(crate) fn new(counts: &'m BuddyCounts<P>, cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
         Self { counts, cells: &cells[..shape.cells()], shape }
     }
 
     /// Returns the number of free frames.
-    #[inline]
     fn pages(&self) -> u64 {
         self.counts.free_pages.load(Relaxed)
     }
 
     /// Returns one bit per order, set if there are maximal free blocks of the order.
-    #[inline]
     fn orders(&self) -> u64 {
         self.counts.orders.load(Relaxed)
     }
 
     /// Splits the lowest maximal free block of order `from`, allocates its lowest part of order `order`, and returns
     /// the first frame. `from` must be the smallest of `orders` that is large enough.
-    #[inline]
     fn split_block(&self, from: u32, order: u32, orders: u64) -> u32 {
         let ended = self.lose(from);
         // There was no free block of the orders `order..from`, so the split leaves exactly one of each.
@@ -261,7 +250,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Splits a block of order `orders.end` in a chunk whose word is `bits`, and allocates its lowest part of order
     /// `orders.start`.
-    #[inline]
     fn split_in_chunk(&self, chunk: usize, bits: u64, bit: u32, orders: Range<u32>) -> u32 {
         let start = orders.start.max(WORD_BITS_LOG2);
         let gone = RUNS[(start - WORD_BITS_LOG2) as usize] << bit;
@@ -299,7 +287,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Frees a block within the span that level 0 stores, unless one of its frames is already free; returns whether it was freed.
-    #[inline]
     fn merge_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
         let (bits, given) = (self.word(0, word).load(Relaxed), RUNS[order as usize] << bit);
@@ -321,7 +308,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Does the same as [`Self::merge_in_word`] for a whole word.
-    #[inline]
     fn merge_whole_word(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
         if used {
@@ -331,7 +317,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Does the same as [`Self::merge_in_word`] for a block that level 1 stores.
-    #[inline]
     fn merge_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
         if order == WORD_BITS_LOG2 {
@@ -355,7 +340,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Frees the block of `order`, an order of level 1, that begins with word `first`, and merges it within its chunk
     /// and with other chunks.
-    #[inline]
     fn merge_units(&self, first: usize, order: u32) {
         let (chunk, bit) = (first / WORD_BITS, (first % WORD_BITS) as u32);
         let bits = self.word(1, chunk).load(Relaxed);
@@ -375,7 +359,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Merges a run with its buddies in a word that contains `bits`, as far as possible. `run.base` is the order of the
     /// word's units.
-    #[inline]
     fn absorb(&self, bits: u64, run: Run) -> Run {
         let mut run = run;
         let end = (run.base + WORD_BITS_LOG2).min(u32::from(self.shape.max_order.get()));
@@ -468,7 +451,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Whether the word's frames are free as part of a higher level's unit or the active block.
-    #[inline]
     fn is_covered(&self, level: usize, word: usize) -> bool {
         let (mut above, mut unit) = (level + 1, word);
         while above <= self.shape.top {
@@ -482,13 +464,11 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Adds `change`, wrapping, to the number of free frames.
-    #[inline]
     fn add_free_pages(&self, change: u64) {
         self.counts.free_pages.store(self.pages().wrapping_add(change), Relaxed);
     }
 
     /// Returns the cell for word `word` of level `level`.
-    #[inline]
     fn word(&self, level: usize, word: usize) -> &'m P::U64 {
         match level {
             0 => &self.cells[self.shape.words_at + word],
@@ -498,7 +478,6 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Returns the index of chunks with maximal free `order` blocks.
-    #[inline]
     fn index(&self, order: u32) -> FindFirst<'m, P> {
         FindFirst::new(self.cells, &self.shape.index, order as usize)
     }

@@ -57,15 +57,20 @@ impl<P: Platform> Buddy<'_, P> {
     /// # Panics
     /// Panics if the range is not within the span.
     #[must_use]
-    pub(crate) fn add_range(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
+    pub(crate) fn add_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         assert!(end <= self.shape.frames);
         self.settle();
         let mut chunks = start / CHUNK_FRAMES..end.div_ceil(CHUNK_FRAMES);
         let any_free = chunks.any(|chunk| {
             let (from, to) = ((chunk * CHUNK_FRAMES).max(start), ((chunk + 1) * CHUNK_FRAMES).min(end));
+            const BITS: u64 = WORD_BITS as u64;
+            let any_in_word = |word: u64| {
+                let within = ones(to - word * BITS) & !ones(from.saturating_sub(word * BITS));
+                self.is_covered(0, word as usize) || self.word(0, word as usize).load(Relaxed) & within != 0
+            };
             self.is_covered(1, chunk as usize)
-                || (self.any_in_chunk(chunk as usize) && self.count_free(held, from as u32, to - from) != 0)
+                || (self.any_in_chunk(chunk as usize) && (from / BITS..to.div_ceil(BITS)).any(any_in_word))
         });
         if any_free {
             return false;

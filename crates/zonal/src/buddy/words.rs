@@ -38,7 +38,6 @@ pub(super) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
 }
 
 /// Returns the heads of the maximal `order` runs in `word`, if no run has an order above `last`.
-#[inline]
 pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
     let heads = heads(word, order);
     if order == last { heads } else { unpaired(heads, paired(heads, order), order) }

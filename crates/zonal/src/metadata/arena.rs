@@ -73,13 +73,19 @@ pub(crate) struct Measure {
 impl Measure {
     /// Adds a slice of `len` values.
     pub(crate) const fn add<T>(&mut self, len: usize) {
-        assert!(align_of::<T>() <= 2 * LINE);
-        let align = if align_of::<T>() > LINE { align_of::<T>() } else { LINE };
+        self.add_values(size_of::<T>(), align_of::<T>(), len);
+    }
+
+    /// Adds a slice of `len` values with this size and alignment. Not inlined, so that all types share the code.
+    #[inline(never)]
+    const fn add_values(&mut self, size: usize, align: usize, len: usize) {
+        assert!(align <= 2 * LINE);
+        let align = if align > LINE { align } else { LINE };
         let start = match self.bytes.checked_next_multiple_of(align) {
             Some(start) => start,
             None => usize::MAX,
         };
-        self.bytes = start.saturating_add(size_of::<T>().saturating_mul(len));
+        self.bytes = start.saturating_add(size.saturating_mul(len));
     }
 
     /// Returns the number of bytes to request, which is enough for any alignment of the buffer's start.
@@ -95,12 +101,16 @@ impl Measure {
 /// Allocates slices from one buffer, in ascending order of address.
 pub(crate) struct Arena<'m> {
     rest: &'m mut [MaybeUninit<u8>],
-    zeroed: bool,
 }
 
 impl<'m> Arena<'m> {
-    pub(crate) fn new(buffer: Buffer<'m>) -> Self {
-        Self { rest: buffer.bytes, zeroed: buffer.zeroed }
+    /// Creates an arena in the first `len` bytes of a buffer, which are zeroed if zero bytes are cells.
+    pub(crate) fn new<P: Platform>(buffer: Buffer<'m>, len: usize) -> Self {
+        let rest = &mut buffer.bytes[..len];
+        if P::ZEROED_CELLS.is_some() && !buffer.zeroed {
+            rest.fill(MaybeUninit::zeroed()); // one call takes less code than one for each slice
+        }
+        Self { rest }
     }
 
     /// Allocates a slice of `len` values in their initial state.
@@ -125,19 +135,15 @@ impl<'m> Arena<'m> {
 
     /// Allocates a slice of `len` values for which zero bytes are a valid initial state.
     ///
-    /// Constructs the values unless the buffer contains zeros and the platform promises that zero bytes are valid
-    /// cells.
+    /// Constructs the values unless the platform promises that zero bytes are valid cells.
     fn cells<P: Platform, T>(&mut self, len: usize, new: impl Fn() -> T) -> &'m [T] {
-        let zeroed = self.zeroed;
         let places = self.places::<T>(len);
-        match P::ZEROED_CELLS {
-            None => places.iter_mut().for_each(|place| _ = place.write(new())),
-            // One call for all types takes less code than a loop for each.
-            Some(_) if !zeroed => places.fill_with(MaybeUninit::zeroed),
-            Some(_) => {}
+        if P::ZEROED_CELLS.is_none() {
+            places.iter_mut().for_each(|place| _ = place.write(new()));
         }
-        // SAFETY: every value was either written just now or consists of zero bytes. In the second case, the platform
-        // promised (`ZeroedCells`) that zero bytes are equivalent to the `new(0)` cells that all callers construct.
+        // SAFETY: every value was either written just now or has bytes that were zero when the arena was created and that
+        // nothing has used since. In the second case, the platform promised (`ZeroedCells`) that zero bytes are equivalent
+        // to the `new(0)` cells that all callers construct.
         unsafe { assume_init(places) }
     }
 
@@ -166,14 +172,21 @@ impl<'m> Arena<'m> {
 
     /// Allocates the next `len` elements, aligned and uninitialized.
     fn places<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
-        let rest = core::mem::take(&mut self.rest);
-        let skip = rest.as_ptr().align_offset(align_of::<T>().max(LINE));
-        let (taken, rest) = rest[skip..].split_at_mut(size_of::<T>() * len);
-        self.rest = rest;
+        let taken = self.bytes(size_of::<T>() * len, align_of::<T>().max(LINE));
         let start = taken.as_mut_ptr().cast::<MaybeUninit<T>>();
-        // SAFETY: `taken` is borrowed exclusively for 'm, is aligned for T because `skip` bytes were skipped, and has
-        // space for `len` values. `MaybeUninit` needs no initialization.
+        // SAFETY: `taken` is borrowed exclusively for 'm, is aligned for T, and has space for `len` values. `MaybeUninit`
+        // needs no initialization.
         unsafe { slice::from_raw_parts_mut(start, len) }
+    }
+
+    /// Allocates the next bytes. Not inlined, so that all types share the code.
+    #[inline(never)]
+    fn bytes(&mut self, len: usize, align: usize) -> &'m mut [MaybeUninit<u8>] {
+        let rest = core::mem::take(&mut self.rest);
+        let skip = rest.as_ptr().align_offset(align);
+        let (taken, rest) = rest[skip..].split_at_mut(len);
+        self.rest = rest;
+        taken
     }
 }
 

@@ -27,13 +27,11 @@ impl<P: Platform> Pageset<P> {
     }
 
     /// Returns how far the count of allocated frames is above its minimum and below its maximum in the period.
-    #[inline]
     pub(super) fn position(&self) -> Depths {
         Depths::from_word(self.position.load(Relaxed))
     }
 
     /// Returns the depths of the period, which the position may reach without a session.
-    #[inline]
     pub(super) fn deepest(&self) -> Depths {
         Depths::from_word(self.deepest.load(Relaxed))
     }
@@ -54,7 +52,6 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// than all before in this period ([`Depths::is_deeper`]).
     ///
     /// They must be one block, or have been within an [`Allowance`](crate::rules::pageset_tuning::Allowance).
-    #[inline]
     pub(super) fn depth_moved(&self, frames: i64) -> bool {
         let position = self.position().after(frames);
         self.position.store(position.word(), Relaxed);

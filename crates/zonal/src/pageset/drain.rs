@@ -72,7 +72,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
             _ if tuning.is_past() => {
                 let excess = self.zone.is_reclaimed().then(|| count.saturating_minus(threshold));
-                self.state.config.past.tuning.map_or(batch, |form| form.drain_size(batch, excess))
+                self.state.config().past.tuning.map_or(batch, |form| form.drain_size(batch, excess))
             }
             TuningRule::Depth | TuningRule::Fixed => {
                 let single = stack == StackId::PAGES;

@@ -36,7 +36,6 @@ pub(super) const AREA_HOLD_MAX: u32 = 128;
 impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
 
 impl<P: Platform> Drop for PagesetGuard<'_, P> {
-    #[inline]
     fn drop(&mut self) {
         self.pageset.settled.store(u64::from(self.word().free_slots()), Relaxed);
         let moved = u64::from(self.moved.get());
@@ -50,7 +49,6 @@ impl<P: Platform> Drop for PagesetGuard<'_, P> {
 impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
     type Target = Pageset<P>;
 
-    #[inline]
     fn deref(&self) -> &Pageset<P> {
         self.pageset
     }
@@ -59,7 +57,6 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
 // Accesses are relaxed unless they say otherwise, because the lock that the guard represents orders them.
 impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Creates the guard of a head that was just locked.
-    #[inline]
     pub(crate) fn new(pageset: &'a Pageset<P>, (slots, shape): (&'a [P::U32], &'a StackShape)) -> Self {
         let (run, moved_block, moved) = (Cell::new(0), Cell::new(false), Cell::new(0));
         let guard = Self { pageset, slots, shape, run, moved_block, moved };
@@ -82,20 +79,17 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Returns the word.
-    #[inline]
     pub(super) fn word(&self) -> PagesetWord {
         PagesetWord(self.pageset.head.word.load(Relaxed))
     }
 
     /// Sets the word.
-    #[inline]
     pub(super) fn set_word(&self, word: PagesetWord) {
         self.pageset.head.assert_locked();
         self.pageset.head.word.store(word.0, Relaxed);
     }
 
     /// Sets the limits of pops and pushes without the lock.
-    #[inline]
     pub(super) fn set_limits(&self, pop_limit: u64, push_limit: u64) {
         self.pageset.head.assert_locked();
         self.pageset.head.pop_limit.store(pop_limit, Relaxed);
@@ -122,20 +116,17 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Returns how many more frames may move under this hold of the lock.
-    #[inline]
     pub(crate) fn may_move(&self) -> u32 {
         HOLD_MAX - self.moved.get()
     }
 
     /// Counts frames that have moved under this hold of the lock.
-    #[inline]
     pub(crate) fn count_moved(&self, frames: u32) {
         self.moved.set(self.moved.get() + frames);
         debug_assert!(self.moved.get() <= HOLD_MAX, "{} frames moved under one hold", self.moved.get());
     }
 
     /// Pops the block that was pushed onto `stack` last.
-    #[inline]
     pub(crate) fn pop(&self, stack: StackId, order: Order) -> Option<u32> {
         if stack == StackId::PAGES {
             let word = self.word();
@@ -155,7 +146,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Pushes a block onto `stack`, which must have free slots.
-    #[inline]
     pub(crate) fn push(&self, stack: StackId, order: Order, frame: u32) {
         if stack == StackId::PAGES {
             let free_slots = self.word().free_slots() - 1;
@@ -171,13 +161,11 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Returns the slots of the single-frame stack, with the free slots first.
-    #[inline]
     pub(super) fn page_slots(&self) -> &'a [P::U32] {
         &self.slots[..self.shape.depth(StackId::PAGES) as usize]
     }
 
     /// Returns the number of blocks on `stack`.
-    #[inline]
     pub(crate) fn len(&self, stack: StackId) -> u32 {
         if stack == StackId::PAGES {
             self.shape.depth(stack) - self.word().free_slots()
@@ -193,13 +181,11 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Returns how many more blocks `stack` can hold; the number is 0 if the pageset is closed.
-    #[inline]
     pub(crate) fn free_slots(&self, stack: StackId) -> u32 {
         if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
     /// Counts frames that were allocated as `kind`, or freed if `frames` is negative.
-    #[inline]
     pub(crate) fn count_kind(&self, kind: PageKind, frames: i64, counters: &ZonedCounters<'_, P, NodeItem>) {
         let lane = kind as usize;
         let difference = self.word().difference(lane);
@@ -215,13 +201,11 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Returns the tuning state of the stepwise rule. Zero is the initial state; a change of the rule resets it.
-    #[inline]
     pub(super) fn stepwise(&self) -> StepwiseState {
         StepwiseState::from_word(self.pageset.stepwise.load(Relaxed))
     }
 
     /// Changes the tuning state of the stepwise rule, and returns what `change` returns.
-    #[inline]
     pub(super) fn update_stepwise<R>(&self, change: impl FnOnce(&mut StepwiseState) -> R) -> R {
         let before = self.stepwise();
         let mut state = before;
@@ -238,7 +222,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Whether the CPU is offline.
-    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.pageset.flags.load(Relaxed) & CLOSED != 0
     }

@@ -137,7 +137,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Moves the whole difference of served blocks to the totals.
-    pub(crate) fn fold_all_served(&self) {
+    pub(super) fn fold_all_served(&self) {
         self.state.fold_served(self.zone, self, self.cpu, self.clear(SERVED_LANE));
     }
 }

@@ -38,7 +38,6 @@ pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
 impl<'a, P: Platform> core::ops::Deref for PagesetSession<'a, '_, P> {
     type Target = PagesetGuard<'a, P>;
 
-    #[inline]
     fn deref(&self) -> &PagesetGuard<'a, P> {
         &self.guard
     }
@@ -48,7 +47,6 @@ impl<P: Platform> CpuGuard for PagesetSession<'_, '_, P> {}
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Locks the pageset of the caller's CPU, `cpu`; returns `None` if it is locked already or the CPU does not exist.
-    #[inline]
     pub(crate) fn own_pageset<'a>(
         &'a self,
         zone: &'a Zone<'m, P>,
@@ -100,7 +98,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
 impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     /// Creates the session of a pageset that was just locked.
-    #[inline]
     pub(super) fn of_locked(state: &'a MachineState<'m, P>, zone: &'a Zone<'m, P>, cpu: CpuInfo) -> Self {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
@@ -121,7 +118,6 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     /// Makes the tuning rule account for `frames` frames that were popped, or pushed if the number is negative.
     ///
     /// The steps must have been within the allowance that [`Self::update_limits`] has set.
-    #[inline]
     pub(crate) fn account(&self, frames: i64) {
         let batch = || self.zone_limits().batch;
         if frames != 0 {
@@ -246,7 +242,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Returns the number of frames at which the pageset drains now.
-    #[inline]
     pub(crate) fn high_now(&self) -> PageCount {
         if self.zone.holds_pagesets_down() {
             self.high_held_down()

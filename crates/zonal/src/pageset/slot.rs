@@ -108,13 +108,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the slot that a CPU uses, if the slot belongs to `zone`.
-    #[inline]
     pub(crate) fn slot_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
     }
 
     /// Whether a CPU pops and pushes single frames through its pageset of `zone`.
-    #[inline]
     pub(crate) fn uses(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> bool {
         self.slot_of(zone, cpu).is_some()
     }
@@ -140,7 +138,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if one of them may use another
     /// zone's pageset.
     pub(crate) fn recall_cpus(&self, place: usize) {
-        if self.nodes[place].end_served_elsewhere() {
+        let elsewhere = &self.nodes[place].own.served_elsewhere.0;
+        // Relaxed: a hint.
+        if elsewhere.load(Relaxed) != 0 && elsewhere.swap(0, Relaxed) != 0 {
             let cpus = self.local_cpus().filter(|cpu| usize::from(cpu.node) == place);
             cpus.for_each(|&cpu| self.serve_from_preferred(cpu));
         }

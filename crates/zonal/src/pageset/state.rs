@@ -80,11 +80,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         pagesets.map(super::Pageset::count).sum::<PageCount>().plus(PageCount::new(zone.owned_pages()))
     }
 
+    /// Returns the configuration.
+    pub(crate) const fn config(&self) -> &Config {
+        match P::CONFIG {
+            Some(config) => config,
+            None => &self.config,
+        }
+    }
+
     /// Returns the past form of the scan, if the zonelist cache is in a past mode.
     #[inline]
     pub(crate) fn past_scan(&self) -> Option<&'static dyn ScanForm> {
         let cache = self.shared.zonelist_cache();
-        if cache.is_past() { self.config.past.scan_form(cache) } else { None }
+        if cache.is_past() { self.config().past.scan_form(cache) } else { None }
     }
 
     /// Whether a CPU is online.
@@ -120,7 +128,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the CPU ids of a process, as [`MachineState::cpus_of`].
     pub(crate) fn ids_of(&self, process: u8) -> Range<usize> {
-        let of_each = self.cpus.len().div_ceil(usize::from(self.config.processes).max(1));
+        let of_each = self.cpus.len().div_ceil(usize::from(self.config().processes).max(1));
         let first = usize::from(process.saturating_sub(1)) * of_each;
         first..(first + of_each).min(self.cpus.len())
     }
@@ -147,7 +155,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if self.nodes.get(id.index()).is_some_and(|node| node.id == id) {
             return Some(id.index());
         }
-        self.search_place_of(id)
+        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 
     /// Counts and reports frames on the node with index `place` that were taken out of use. `first` is the first of
@@ -169,10 +177,5 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let node = &self.nodes[place];
         node.events.add(event, frames.get());
         self.platform.trace(Tracepoint::Retired { node: node.id, first, frames, cause });
-    }
-
-    #[cold]
-    fn search_place_of(&self, id: NodeId) -> Option<usize> {
-        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 }

@@ -25,6 +25,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::Config;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pressure::PressureEvent;
 use crate::platform::recorder::Recorder;
@@ -264,12 +265,27 @@ pub trait Platform: Send + Sync {
     /// Proof that zero bytes are valid cells. If it is present, the allocator does not initialize metadata buffers that
     /// are already zeroed.
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = None;
-    /// Whether CPUs can own blocks ([`OwnedBlocks`](crate::config::OwnedBlocks)). A kernel that never turns this on links 16 KiB
-    /// less code with `false`; the setting then has no effect.
+    // The constants below say what an embedder does not use, so that its program links no code for it.
+
+    /// The configuration of every allocator on this platform, in place of the one that is passed to
+    /// [`Allocator::new`](crate::Allocator::new). Calls that change a setting do not compile then.
+    const CONFIG: Option<&'static Config> = None;
+    /// Whether CPUs can own blocks ([`OwnedBlocks`](crate::config::OwnedBlocks)). With `false`, the setting has no effect.
     const OWNS_BLOCKS: bool = true;
-    /// Whether processes can share an allocator ([`Config::processes`](crate::Config::processes)). A kernel links 9 KiB less code
-    /// with `false`; an allocator for several processes is then refused.
+    /// Whether processes can share an allocator ([`Config::processes`](crate::Config::processes)). With `false`, an allocator for
+    /// several processes is refused.
     const IS_SHARED: bool = true;
+    /// Whether requests have a policy, allowed nodes or an address limit. With `false`, [`Request::policy`] does not compile.
+    /// A request with allowed nodes or an address limit panics, unless a pageset serves it.
+    ///
+    /// [`Request::policy`]: crate::Request::policy
+    const RESTRICTS: bool = true;
+    /// Whether requests that find too few free frames call [`Platform::reclaimer`], [`Platform::wake_background_reclaim`] and
+    /// [`Platform::pressure`]. With `false`, they only drain the pagesets before they fail.
+    const RECLAIMS: bool = true;
+    /// Whether the embedder only allocates and frees blocks. With `true`, calls that allocate runs or ranges, and calls that
+    /// split, fence, retire or explain, do not compile, and [`Platform::recorder`] is not called.
+    const ONLY_BLOCKS: bool = false;
 
     /// Returns the process of this platform, from 1, if several share the allocator ([`Config::processes`]); 0 otherwise.
     ///

@@ -98,7 +98,7 @@ impl<P: Platform> Allocator<'_, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the bit of a process that shares the allocator.
     fn bit_of(&self, process: u8) -> u64 {
-        assert!((1..=self.config.processes).contains(&process), "there is no process {process}");
+        assert!((1..=self.config().processes).contains(&process), "there is no process {process}");
         bit(process)
     }
 

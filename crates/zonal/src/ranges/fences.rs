@@ -89,6 +89,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the range is empty, is not within one zone, has frames that are not online, or overlaps
     /// another fence, if the zone has 8 fences already, or if processes share the allocator.
     pub fn fence(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, FenceError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         let zone = self.state.zone_around(&range).map_err(FenceError::NotInZone)?;
         self.state.check_unshared().map_err(FenceError::NotInZone)?;
         if self.state.platform.is_reentered() {
@@ -158,7 +159,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     /// The states are those of one moment for each block, not for all. A run is passed as a whole, with the kind as
     /// which it was allocated.
     pub fn for_each_in_use(&self, mut each: impl FnMut(UsedFrames)) {
-        let (zone, max) = (self.zone, self.allocator.state.config.max_order);
+        let (zone, max) = (self.zone, self.allocator.state.config().max_order);
         let mut passed = self.range.start;
         self.allocator.for_each_used(self.range, |used| {
             let first = zone.offset(used.block.start);
@@ -214,7 +215,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         let (allocator, zone, run) = (self.allocator, self.zone, self.run());
         let held = allocator.state.lock_changes();
         allocator.state.finish_all_frees();
-        if let Some(poison) = allocator.state.config.hardening.poison {
+        if let Some(poison) = allocator.state.config().hardening.poison {
             // Frames whose poison has changed are retired.
             for frame in run.frames().filter(|&frame| zone.frames.state(frame) == FrameState::Fenced) {
                 if !allocator.state.is_poisoned(zone, frame, Order::PAGE, poison) {
@@ -233,7 +234,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         let counters = &allocator.state.nodes[zone.node].counters;
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
         counters.add_total(kind.item(), run.count as i64);
-        zone.frames.mark_run(run, allocator.state.config.max_order, kind);
+        zone.frames.mark_run(run, allocator.state.config().max_order, kind);
         drop(held);
         allocator.state.zero_new(None, range.start, range.count);
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })

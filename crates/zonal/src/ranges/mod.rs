@@ -40,6 +40,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the range is empty, is not within one zone, or has frames that are not free; the error
     /// contains the first of these, and [`Allocator::for_each_used`] lists them all. Nothing has been allocated then.
     pub fn alloc_range(&self, range: FrameRange, kind: PageKind) -> Result<FrameRun, RangeError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         let zone = self.state.zone_around(&range).map_err(RangeError::NotInZone)?;
         if self.state.platform.is_reentered() {
             return Err(RangeError::Reentered(range.start));
@@ -102,6 +103,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns [`AllocError::NotContiguous`] if no range could be allocated, and [`AllocError::Count`] for no frames.
     /// Other errors are those of [`Allocator::alloc`].
     pub fn alloc_contiguous(&self, request: &Request<'_>, count: PageCount) -> Result<FrameRun, AllocError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         if count == PageCount::ZERO {
             return Err(AllocError::Count { count, max: PageCount::new(u64::MAX) });
         }
@@ -198,7 +200,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let start = zone.offset(range.start);
         let end = u64::from(start) + range.count.get();
         let is_reentered = self.platform.is_reentered();
-        let around = if is_reentered { None } else { zone.block_around(start, self.config.max_order) };
+        let around = if is_reentered { None } else { zone.block_around(start, self.config().max_order) };
         let mut next = u64::from(around.map_or(start, |(first, _)| first));
         core::iter::from_fn(move || {
             while next < end {

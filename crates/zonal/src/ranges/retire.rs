@@ -67,29 +67,36 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the frame is not managed, if it is in use and 64 frames of its zone already wait to be freed,
     /// if other threads allocate and free it at each attempt, or if processes share the allocator.
     pub fn retire(&self, frame: Pfn) -> Result<Retirement, RetireError> {
-        let zone = self.state.zone_of(frame).ok_or(RetireError::NotManaged(frame))?;
-        self.state.check_unshared().map_err(|_| RetireError::Shared(frame))?;
-        if self.state.platform.is_reentered() {
+        const { assert!(!P::ONLY_BLOCKS) };
+        self.state.retire_now(frame)
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    fn retire_now(&self, frame: Pfn) -> Result<Retirement, RetireError> {
+        let zone = self.zone_of(frame).ok_or(RetireError::NotManaged(frame))?;
+        self.check_unshared().map_err(|_| RetireError::Shared(frame))?;
+        if self.platform.is_reentered() {
             return Err(RetireError::Reentered(frame));
         }
-        let _held = self.state.lock_changes();
+        let _held = self.lock_changes();
         for round in 0..TRIES {
-            if let Some(done) = self.state.try_retire(zone, zone.offset(frame))? {
+            if let Some(done) = self.try_retire(zone, zone.offset(frame))? {
                 return Ok(done);
             }
-            self.state.platform.relax(round);
+            self.platform.relax(round);
         }
         Err(RetireError::Changing(frame))
     }
 
     /// Retires frames whose blocks were freed without it, which frees under [`InvalidFree::Checked`] can cause.
     pub(crate) fn retire_lost(&self) {
-        if self.state.config.invalid_free != InvalidFree::Checked {
+        if self.config().invalid_free != InvalidFree::Checked {
             return;
         }
-        for zone in self.state.zones.iter().filter(|zone| zone.pending() != 0) {
+        for zone in self.zones.iter().filter(|zone| zone.pending() != 0) {
             for &frame in zone.lost().frames() {
-                let retired = self.retire(zone.pfn(frame));
+                let retired = self.retire_now(zone.pfn(frame));
                 // The next tick tries again after another error.
                 if matches!(retired, Ok(Retirement::Done) | Err(RetireError::NotManaged(_))) {
                     zone.bad_of_run(Run { first: frame, count: 1 });
@@ -97,15 +104,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Tries to retire a frame; returns `None` if its block changed meanwhile.
     fn try_retire(&self, zone: &Zone<'m, P>, frame: u32) -> Result<Option<Retirement>, RetireError> {
         if zone.frames.state(frame) == FrameState::NotManaged {
             return Err(RetireError::NotManaged(zone.pfn(frame)));
         }
-        let Some((first, state)) = zone.block_around(frame, self.config.max_order) else {
+        let Some((first, state)) = zone.block_around(frame, self.config().max_order) else {
             let is_retired = self.retire_free(zone, frame);
             if !is_retired && zone.owned_pages() != 0 {
                 self.drain_zone(zone); // a CPU may own the frame's block
@@ -120,7 +125,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             FrameState::Allocated(..) | FrameState::Watched => zone.watch(frame, (first, state)),
             FrameState::RunHead(..) => zone.watch_run(frame, first),
-            FrameState::RunPart(_) => match zone.frames.run_around(first, self.config.max_order) {
+            FrameState::RunPart(_) => match zone.frames.run_around(first, self.config().max_order) {
                 Some(head) => zone.watch_run(frame, head),
                 None => Watch::Changed,
             },

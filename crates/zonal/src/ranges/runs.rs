@@ -31,10 +31,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns [`AllocError::Count`] for no frames, and for more than a block of the largest order holds. Other errors
     /// are those of [`Allocator::alloc`].
     pub fn alloc_frames(&self, request: &Request<'_>, count: PageCount) -> Result<FrameRun, AllocError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         let order = Order::holding(count)
-            .filter(|&order| order <= self.state.config.max_order && count != PageCount::ZERO);
+            .filter(|&order| order <= self.state.config().max_order && count != PageCount::ZERO);
         let Some(order) = order else {
-            return Err(AllocError::Count { count, max: self.state.config.max_order.pages() });
+            return Err(AllocError::Count { count, max: self.state.config().max_order.pages() });
         };
         let request = request.with_order(order.max(request.flags.order));
         let block = if request.flags.order.pages() == count {
@@ -56,7 +57,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// has been freed.
     pub fn free_frames(&self, first: Pfn, count: PageCount) -> Result<(), FreeError> {
         let (zone, run) = self.state.run_of(first, count)?;
-        if let Some(order) = run.as_block(self.state.config.max_order) {
+        if let Some(order) = run.as_block(self.state.config().max_order) {
             return self.free(first, order);
         }
         if self.state.platform.is_reentered() {
@@ -64,7 +65,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let begin = || {
             let (order, kind) =
-                zone.frames.check_run(run, self.state.config.max_order, self.state.process)?;
+                zone.frames.check_run(run, self.state.config().max_order, self.state.process)?;
             zone.frames.set(run.first, FrameState::Cached(order));
             Ok(kind)
         };
@@ -86,6 +87,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if `to` is not below `order`, or no block of `order` is allocated at `first`; the error names
     /// the frame and its state. Nothing has changed then.
     pub fn split(&self, first: Pfn, order: Order, to: Order) -> Result<(), SplitError> {
+        const { assert!(!P::ONLY_BLOCKS) };
         if to >= order {
             return Err(SplitError::NotLower { frame: first, order, to });
         }
@@ -129,14 +131,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that are one block, errors are those of [`Allocator::split`]. Nothing has changed then.
     pub fn split_frames(&self, first: Pfn, count: PageCount, to: Order) -> Result<(), SplitError> {
         let (zone, run) = self.state.run_of(first, count).map_err(SplitError::NotAllocated)?;
-        if let Some(order) = run.as_block(self.state.config.max_order) {
+        if let Some(order) = run.as_block(self.state.config().max_order) {
             return self.split(first, order, to);
         }
         if self.state.platform.is_reentered() {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
         let begin = || {
-            let (_, kind) = zone.frames.check_run(run, self.state.config.max_order, self.state.process)?;
+            let (_, kind) = zone.frames.check_run(run, self.state.config().max_order, self.state.process)?;
             zone.frames.set(run.first, FrameState::Splitting(kind));
             Ok(kind)
         };
@@ -144,7 +146,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let begun = self.state.claim_here(zone, run, split, |_| {});
         let kind = begun
             .map_err(|state| SplitError::NotAllocated(self.state.run_refusal(zone, first, count, state)))?;
-        zone.mark_parts_of_run(run, to.min(self.state.config.max_order), kind);
+        zone.mark_parts_of_run(run, to.min(self.state.config().max_order), kind);
         Ok(())
     }
 }

@@ -61,6 +61,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Reports the nodes of a request that are below `low`.
     pub(crate) fn report_low(&self, context: &AllocContext<'_>) {
+        if !P::RECLAIMS {
+            return;
+        }
         let nodes = self.allowed_nodes(context);
         for (place, node) in self.nodes.iter().enumerate().filter(|(_, node)| nodes.contains(node.id)) {
             let is_low =
@@ -83,7 +86,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let is_high =
             |zone: &Zone<'m, P>| zone.managed() == PageCount::ZERO || zone.free() > zone.watermarks().high;
         // Relaxed: as in `report_low`.
-        if is_low.load(Relaxed) != 0
+        if P::RECLAIMS
+            && is_low.load(Relaxed) != 0
             && self.node_zones(place).iter().all(is_high)
             && self.may_report(place, PressureKind::AboveHigh)
             && is_low.swap(0, Relaxed) != 0
@@ -94,7 +98,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Reports an event, unless one of this kind was reported for the node in the last second.
     pub(crate) fn report_sometimes(&self, place: usize, kind: PressureKind) {
-        if self.may_report(place, kind) {
+        if P::RECLAIMS && self.may_report(place, kind) {
             self.report(place, kind);
         }
     }

@@ -68,6 +68,8 @@ impl<'r> AllocContext<'r> {
         let reaches = |limit| within(limit).is_some_and(|frames| frames >= self.flags.order.pages());
         if zone.kind > self.flags.zone_limit {
             Some(Exclusion::ZoneLimit)
+        } else if !P::RESTRICTS {
+            None
         } else if self.nodes().is_some_and(|nodes| !nodes.contains(zone.node_id)) {
             Some(Exclusion::Node)
         } else {
@@ -105,12 +107,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'r>,
         turn: Turn,
     ) -> Result<AllocContext<'r>, AllocError> {
-        if request.flags.order > self.config.max_order {
-            return Err(AllocError::OrderTooLarge { order: request.flags.order, max: self.config.max_order });
+        if request.flags.order > self.config().max_order {
+            return Err(AllocError::OrderTooLarge {
+                order: request.flags.order,
+                max: self.config().max_order,
+            });
         }
         if self.zeroes(Some(request)) && self.platform.contents().is_none() {
             return Err(AllocError::NoContents);
         }
+        let is_restricted =
+            request.policy.is_some() || request.allowed.is_some() || request.flags.bits & BELOW != 0;
+        assert!(P::RESTRICTS || !is_restricted, "the platform's requests have no restrictions");
         let reclaiming = self.platform.is_reclaiming();
         let urgency = if reclaiming { Urgency::Reserve } else { request.flags.urgency };
         let cpu = self.platform.current_cpu();
@@ -133,7 +141,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             ranges_ignored: Cell::new(false),
             observer: None,
         };
-        if request.policy.is_some() || context.cpuset.is_some() {
+        if P::RESTRICTS && (request.policy.is_some() || context.cpuset.is_some()) {
             self.constrain(&mut context, request, turn)?;
         }
         Ok(context)
@@ -179,7 +187,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Whether the frames for a request, or for a given range, must be zeroed.
     fn zeroes(&self, request: Option<&Request<'_>>) -> bool {
         request.is_some_and(|request| request.flags.bits & ZEROED != 0)
-            || self.config.hardening.zero == ZeroOn::EveryAllocation
+            || self.config().hardening.zero == ZeroOn::EveryAllocation
     }
 
     /// Zeroes frames that were allocated for a request, or as a given range, if they must be zeroed.

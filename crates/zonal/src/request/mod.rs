@@ -156,6 +156,7 @@ impl<'a> Request<'a> {
     /// The default is the local policy.
     #[must_use]
     pub fn policy<P: Platform>(self, policy: &'a Policy<'a, P>) -> Self {
+        const { assert!(P::RESTRICTS) };
         let bits = self.flags.bits & !IN_TURN;
         let of_mode = if policy.mode() == Mode::Interleave { IN_TURN } else { 0 };
         let flags = RequestFlags { bits: bits | of_mode, ..self.flags };

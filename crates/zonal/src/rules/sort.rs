@@ -3,23 +3,33 @@
 //! The sorts in `core` take 3 to 5 KiB for each type of value, which is a tenth of a small kernel's allocator. What is
 //! sorted here is sorted seldom, when zonelists are rebuilt and when a range of frames is reclaimed.
 
-/// Sorts values by a key, in place, with a heap.
-pub(crate) fn sort_by_key<T, K: Ord>(values: &mut [T], key: impl Fn(&T) -> K) {
-    let lift_largest = |heap: &mut [T], mut at: usize| {
-        while let Some(children) = heap.get(2 * at + 1..).filter(|rest| !rest.is_empty()) {
-            let second = children.len() > 1 && key(&children[0]) < key(&children[1]);
-            let child = 2 * at + 1 + usize::from(second);
-            if key(&heap[at]) >= key(&heap[child]) {
+use core::cell::Cell;
+
+/// Sorts values by a key, in place.
+pub(crate) fn sort_by_key<T: Copy, K: Ord>(values: &mut [T], key: impl Fn(&T) -> K) {
+    let cells = Cell::from_mut(values).as_slice_of_cells();
+    let is_less = |one: usize, other: usize| key(&cells[one].get()) < key(&cells[other].get());
+    let swap = |one: usize, other: usize| cells[one].swap(&cells[other]);
+    sort(cells.len(), &is_less, &swap);
+}
+
+/// Sorts `len` values with a heap: `is_less` compares the values at two places, and `swap` exchanges them.
+fn sort(len: usize, is_less: &dyn Fn(usize, usize) -> bool, swap: &dyn Fn(usize, usize)) {
+    let lift_largest = |len: usize, mut at: usize| {
+        while 2 * at + 1 < len {
+            let first = 2 * at + 1;
+            let child = first + usize::from(first + 1 < len && is_less(first, first + 1));
+            if !is_less(at, child) {
                 break;
             }
-            heap.swap(at, child);
+            swap(at, child);
             at = child;
         }
     };
-    (0..values.len() / 2).rev().for_each(|at| lift_largest(values, at));
-    for end in (1..values.len()).rev() {
-        values.swap(0, end);
-        lift_largest(&mut values[..end], 0);
+    (0..len / 2).rev().for_each(|at| lift_largest(len, at));
+    for end in (1..len).rev() {
+        swap(0, end);
+        lift_largest(end, 0);
     }
 }
 

@@ -103,6 +103,14 @@ pub enum PressureRule {
 }
 
 impl CounterRules {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        threshold: ThresholdRule::Scaled,
+        fold: FoldRule::Overstep,
+        totals: TotalsRule::PerNode,
+        pressure: PressureRule::Lowered,
+    };
+
     /// Returns the threshold of a zone on a machine with `online_cpus`, or 0 if `frames` is zero.
     ///
     /// `frames` is the result of [`Self::frames`] for the zone.

@@ -36,16 +36,19 @@ pub struct WatermarkSettings {
 
 impl Default for WatermarkSettings {
     fn default() -> Self {
-        Self {
-            min_free: None,
-            scale_factor: 10,
-            lowmem_reserve_ratio: [256, 256, 32, 0],
-            movable_min: MovableMin::default(),
-        }
+        Self::DEFAULT
     }
 }
 
 impl WatermarkSettings {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        min_free: None,
+        scale_factor: 10,
+        lowmem_reserve_ratio: [256, 256, 32, 0],
+        movable_min: MovableMin::OwnMinimum,
+    };
+
     /// Returns the values on which the watermarks of all zones depend, computed from all zones of the machine.
     pub fn basis(
         &self,
@@ -91,8 +94,11 @@ impl WatermarkSettings {
 pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
     let page_bytes = u64::from(page_bytes);
     let kib = ordinary.get().saturating_mul(page_bytes) / 1024; // the bounds make a saturated product exact
-    let min_kib = (16 * kib).isqrt().clamp(128, 262_144);
-    PageCount::new(min_kib * 1024 / page_bytes)
+    // The root below 2^19, bit by bit: less code than `isqrt`.
+    let steps = (0..19).rev().map(|bit| 1 << bit);
+    let root =
+        steps.fold(0_u64, |root, step| if (root + step).pow(2) <= 16 * kib { root + step } else { root });
+    PageCount::new(root.clamp(128, 262_144) * 1024 / page_bytes)
 }
 
 /// The values on which the watermarks of all zones depend.

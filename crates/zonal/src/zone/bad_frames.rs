@@ -168,7 +168,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// that it had before.
     pub(crate) fn unwatched(&self, first: u32, state: FrameState) -> FrameState {
         match state {
-            FrameState::Watched => self.bad_table().block_at(first).unwrap_or(state),
+            FrameState::Watched if !P::ONLY_BLOCKS => self.bad_table().block_at(first).unwrap_or(state),
             _ => state,
         }
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::{Atomic, Platform};
-use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD};
+use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD, TotalsRule};
 
 /// Proof that only the caller may write a CPU's word for one zone or node.
 ///
@@ -63,7 +63,6 @@ pub(crate) enum ZoneItem {
 
 impl ZoneItem {
     /// Returns the two items that count a served block: whether its node was preferred, and whether the CPU is on that node.
-    #[inline]
     pub(crate) const fn of_served(is_hit: bool, is_local: bool) -> [Self; 2] {
         [
             if is_hit { Self::NumaHit } else { Self::NumaMiss },
@@ -73,7 +72,6 @@ impl ZoneItem {
 }
 
 impl Item for ZoneItem {
-    #[inline]
     fn lane(self) -> usize {
         self as usize
     }
@@ -109,7 +107,6 @@ impl NodeItem {
 }
 
 impl Item for NodeItem {
-    #[inline]
     fn lane(self) -> usize {
         self as usize
     }
@@ -145,7 +142,6 @@ impl<P: Platform> ThresholdCells<P> {
     /// Returns the threshold and the overstep in force.
     ///
     /// When a step of one makes a difference exceed the threshold, the fold leaves the overstep with the opposite sign.
-    #[inline]
     fn in_force(&self) -> (u8, u8) {
         let word = self.word.load(Relaxed);
         let pair = if word < AWAKE { word } else { word >> 16 };
@@ -229,7 +225,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Adds `amount` to a CPU's `difference`, moves the excess to the totals, and returns the new difference.
-    #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
         let (sum, (most, overstep)) = (difference.wrapping_add(amount), self.threshold.in_force());
         let left = remainder_of(sum, amount, most.into(), overstep.into());
@@ -240,7 +235,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Performs [`Self::leave`] for the two items of served blocks, which share a difference.
-    #[inline]
     pub(crate) fn leave_served(&self, items: [I; 2], difference: i64, amount: i64) -> i64 {
         let sum = difference + amount;
         let left = remainder_of(sum, amount, SERVED_MOST.into(), SERVED_OVERSTEP);
@@ -257,7 +251,9 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
 
     fn add_to_totals(&self, lane: usize, amount: i64) {
         self.totals[lane].fetch_add(amount as u64, Relaxed);
-        if let Some(machine) = self.machine {
+        let has_machine =
+            |_: &_| P::CONFIG.is_none_or(|config| config.counters.totals == TotalsRule::AndMachine);
+        if let Some(machine) = self.machine.filter(has_machine) {
             machine[lane].fetch_add(amount as u64, Relaxed);
         }
     }
@@ -327,13 +323,11 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Returns the threshold in force.
-    #[inline]
     pub(crate) fn threshold(&self) -> u8 {
         self.threshold.in_force().0
     }
 
     /// Returns the total without the differences, which can be temporarily negative.
-    #[inline]
     pub(crate) fn total(&self, item: I) -> i64 {
         match self.shared.filter(|_| P::IS_SHARED) {
             None => self.totals[item.lane()].load(Relaxed) as i64,
@@ -345,7 +339,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold, except for NUMA events.
-    #[inline]
     pub(crate) fn approximate(&self, item: I) -> u64 {
         self.total(item).max(0) as u64
     }
@@ -402,12 +395,10 @@ fn remainder_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
 struct Lanes(u64);
 
 impl Lanes {
-    #[inline]
     const fn get(self, lane: usize) -> i8 {
         (self.0 >> (lane * 8)) as i8
     }
 
-    #[inline]
     const fn with(self, lane: usize, value: i8) -> Self {
         let shift = lane * 8;
         Self(self.0 & !(0xff << shift) | (value as u8 as u64) << shift)

@@ -39,7 +39,7 @@ pub(super) fn decode(word: u64) -> Option<Run> {
 impl<'m, P: Platform> Zone<'m, P> {
     /// Whether the zone has a fence.
     pub(crate) fn has_fence(&self) -> bool {
-        self.cells.rules.0.fences.load(Relaxed) != 0
+        !P::ONLY_BLOCKS && self.cells.rules.0.fences.load(Relaxed) != 0
     }
 
     /// Returns the range of the fence in slot `at`.
@@ -173,13 +173,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Moves frames that were just freed from the buddy to the fences that contain them; returns their number.
     ///
     /// The caller holds the lock of the area with these frames, and has not released it since the free.
-    #[inline]
     fn keep_fenced(&self, area: &Entered<'m, P>, freed: Run) -> u64 {
-        if self.has_fence() { self.keep_freed(area, freed) } else { 0 }
-    }
-
-    #[cold]
-    fn keep_freed(&self, area: &Entered<'m, P>, freed: Run) -> u64 {
+        if !self.has_fence() {
+            return 0;
+        }
         self.fenced_parts(freed).map(|(at, part)| self.keep(area, at, part)).sum()
     }
 

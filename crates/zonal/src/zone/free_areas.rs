@@ -123,7 +123,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Returns the preferred area of the CPU with `rank`, from 0, among `cpus`.
-    #[inline]
     pub(super) fn preferred_area(&self, rank: usize, cpus: usize) -> usize {
         // The division uses 32 bits, because 64-bit division is slow.
         const { assert!(MAX_CPUS as u64 * AREAS_MAX as u64 <= u32::MAX as u64) };
@@ -134,7 +133,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// frame.
     ///
     /// Calls `leaving` before the area's lock is released.
-    #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
         let first = self.first_for(order, preferred);
@@ -148,7 +146,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Allocates a block in an area, which this process then holds.
-    #[inline]
     fn take_in(&self, area: &Entered<'m, P>, order: Order) -> Option<u32> {
         let frame = area.first + area.buddy.alloc(&area.held, order)?;
         self.holders.take(frame, order.pages().get());
@@ -236,7 +233,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Frees the block of `order` at `frame`; returns `false` when [`Buddy::free`] refuses it.
     ///
     /// Calls `freed` before the area's lock is released, unless the block was refused.
-    #[inline]
     #[must_use]
     pub(super) fn free(&self, frame: u32, order: Order, freed: impl FnOnce(&Entered<'m, P>)) -> bool {
         let area = self.enter(self.area_of(frame));
@@ -308,7 +304,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Whether an area has a free block of `order` or larger by its counts; checks `preferred` first.
     ///
     /// A hint: while the holder of an area's lock moves the only such block, the block is counted nowhere.
-    #[inline]
     pub(crate) fn has_block(&self, order: Order, preferred: usize) -> bool {
         self.from(preferred).any(|at| self.counts(at).has_block(order))
     }
@@ -383,7 +378,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Returns the area to try first for a block of `order`. This is the preferred area, unless it would split a large
     /// block although other areas have smaller suitable blocks.
-    #[inline]
     fn first_for(&self, order: Order, preferred: usize) -> usize {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
         let is_good = self.counts(preferred).fit(order) <= few.max(order.get().into());
@@ -398,6 +392,11 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     fn best(&self, order: Order, preferred: usize) -> usize {
         let large = u32::from(self.shape.large.get());
         let fit = |at: usize| self.counts(at).fit(order);
+        // Free frames outside large blocks. Relaxed: see `Buddy`. The two counts may be inconsistent while they change.
+        let scattered = |at: usize| {
+            let free = self.counts(at).free_pages.load(Relaxed);
+            free.saturating_sub(self.counts(at).in_large(self.shape.large))
+        };
         let (mut own, mut least) = (preferred, fit(preferred));
         for at in (1..self.shape.own).map(|step| self.after(preferred, step)) {
             let fit = fit(at);
@@ -414,7 +413,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             (self.shape.own..self.shape.count).map(|step| self.after(preferred, step)).enumerate()
         {
             let (fit, few_looks) = (fit(at), looks < LOOKS_MAX);
-            if few_looks && is_small && fit < large && self.scattered(at) >= SCATTERED_MIN {
+            if few_looks && is_small && fit < large && scattered(at) >= SCATTERED_MIN {
                 return at;
             }
             if any.is_none() && fit < u64::BITS {
@@ -428,32 +427,21 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Returns the area `step` areas after `preferred`.
-    #[inline]
     fn after(&self, preferred: usize, step: usize) -> usize {
         let at = preferred + step;
         if at < self.shape.count { at } else { at - self.shape.count }
     }
 
     /// Returns all areas, `preferred` first.
-    #[inline]
     fn from(&self, preferred: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
         (preferred..self.shape.count).chain(0..preferred)
     }
 
-    /// Returns the number of free frames in an area outside large blocks.
-    fn scattered(&self, at: usize) -> u64 {
-        // Relaxed: see `Buddy`. The two counts may be inconsistent with each other while they change.
-        let free = self.counts(at).free_pages.load(Relaxed);
-        free.saturating_sub(self.counts(at).in_large(self.shape.large))
-    }
-
-    #[inline]
     pub(super) fn counts(&self, at: usize) -> &'m BuddyCounts<P> {
         &self.heads[at].counts
     }
 
     /// Returns the area that contains `frame`.
-    #[inline]
     pub(super) fn area_of(&self, frame: u32) -> usize {
         (u64::from(frame) >> self.shape.frames_log2) as usize
     }
@@ -472,7 +460,6 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
 impl<P: Platform> Entered<'_, P> {
     /// Frees frames of one word; returns how many were refused because they were free already.
-    #[inline]
     fn merge_word(&self, first: u32, frames: u64) -> u64 {
         let first = first - self.first;
         if self.buddy.merge_word(&self.held, first, frames) {

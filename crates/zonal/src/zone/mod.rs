@@ -124,7 +124,6 @@ impl ZoneName {
 // Loads of rules are relaxed throughout, because each value is independent and an old value was correct a moment ago.
 impl<'m, P: Platform> Zone<'m, P> {
     /// Whether a CPU is on the zone's node.
-    #[inline]
     pub(crate) const fn is_own(&self, cpu: CpuInfo) -> bool {
         cpu.node as usize == self.node
     }
@@ -135,7 +134,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Returns the zone's counters.
-    #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
         let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold, None);
         if !P::IS_SHARED || self.by_process.is_empty() {
@@ -276,7 +274,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Returns the total of free frames, without the differences that CPUs have not folded, for the cost of one load.
-    #[inline]
     pub(crate) fn free_approximate(&self) -> PageCount {
         PageCount::new(self.counters().approximate(ZoneItem::Free))
     }
@@ -302,7 +299,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Returns the free area from which a CPU tries to allocate first.
-    #[inline]
     pub(crate) fn preferred_area(&self, cpu: CpuInfo) -> usize {
         if self.is_own(cpu) {
             self.free_areas.preferred_area(cpu.rank as usize, self.own_cpus)
@@ -316,7 +312,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     // Accesses to `held_down` are relaxed, because it is a hint that later frees read.
 
     /// Whether pagesets are limited to few frames for any reason.
-    #[inline]
     pub(crate) fn holds_pagesets_down(&self) -> bool {
         self.cells.held_down.0.load(Relaxed) != 0
     }
@@ -381,13 +376,11 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Returns the frame at `offset`.
-    #[inline]
     pub(crate) const fn pfn(&self, offset: u32) -> Pfn {
         self.base.plus(PageCount::new(offset as u64))
     }
 
     /// Returns the offset of a frame in the span.
-    #[inline]
     pub(crate) const fn offset(&self, frame: Pfn) -> u32 {
         (frame.get() - self.base.get()) as u32
     }

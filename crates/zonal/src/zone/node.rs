@@ -30,7 +30,7 @@ all_zero! {
     #[repr(C)]
     pub(crate) struct NodeUse<P> {
         /// 1 if the node's CPUs may use a pageset of a zone that is not the preferred zone (`pageset/slot.rs`).
-        served_elsewhere: (line u64),
+        pub(crate) served_elsewhere: (line u64),
         /// 1 from the moment at which a request wakes the background worker until the worker begins.
         woken: u64,
         /// 1 while background reclaim of the node runs.
@@ -57,7 +57,7 @@ all_zero! {
     struct NodeRules<P> {
         threshold: {ThresholdCells<P>},
         /// Number of online CPUs.
-        cpus: u64,
+        pub(crate) cpus: u64,
         /// Index of the preferred zone + 1; 0 if there is no memory at all.
         preferred_zone: u64,
     }
@@ -123,13 +123,6 @@ impl<'m, P: Platform> Node<'m, P> {
         if self.own.served_elsewhere.0.load(Relaxed) == 0 {
             self.own.served_elsewhere.0.store(1, Relaxed);
         }
-    }
-
-    /// Whether CPUs of the node may use another zone's pageset.
-    ///
-    /// The call clears this record, so the caller must make these CPUs use the preferred zone again.
-    pub(crate) fn end_served_elsewhere(&self) -> bool {
-        self.own.served_elsewhere.0.load(Relaxed) != 0 && self.own.served_elsewhere.0.swap(0, Relaxed) != 0 // relaxed: a hint
     }
 
     /// Records a request for background reclaim.

@@ -70,8 +70,12 @@ impl Run {
 impl<P: Platform> FrameTable<'_, P> {
     /// Marks frames that no other CPU can reach as one allocated block or run.
     pub(crate) fn mark_run(&self, run: Run, max: Order, kind: PageKind) {
-        if let Some(order) = run.as_block(max) {
-            return self.set(run.first, FrameState::Allocated(order, kind));
+        let block = run.as_block(max);
+        if let Some(order) = block {
+            self.set(run.first, FrameState::Allocated(order, kind));
+        }
+        if P::ONLY_BLOCKS || block.is_some() {
+            return;
         }
         // The first block last: it makes the run known.
         for (frame, order) in run.blocks_head_last(max) {

@@ -58,17 +58,17 @@ impl<P: Platform> SharedCells<P> {
     /// Returns how `pageset.high` is tuned.
     #[inline]
     pub(crate) fn tuning(&self) -> PagesetTuning {
-        self.rule()
+        P::CONFIG.map_or_else(|| self.rule(), |config| config.tuning)
     }
 
     /// Returns how the zonelist cache is used.
     pub(crate) fn zonelist_cache(&self) -> ZonelistCache {
-        self.rule()
+        P::CONFIG.map_or_else(|| self.rule(), |config| config.zonelist_cache)
     }
 
     /// Whether CPUs may take blocks to own.
     pub(crate) fn owns_blocks(&self) -> bool {
-        self.rule::<OwnedBlocks>() == OwnedBlocks::On
+        P::CONFIG.map_or_else(|| self.rule(), |config| config.owned_blocks) == OwnedBlocks::On
     }
 
     #[inline]
@@ -83,8 +83,12 @@ impl<P: Platform> SharedCells<P> {
     }
 
     /// Returns the value of a setting whose values are numbers.
+    #[inline]
     pub(crate) fn number(&self, setting: Setting) -> u64 {
-        self.settings.0.values[setting as usize].load(Relaxed)
+        match P::CONFIG.map(|config| config.get(setting)) {
+            Some(value) => value.number().unwrap_or(AUTO),
+            None => self.settings.0.values[setting as usize].load(Relaxed),
+        }
     }
 
     /// Returns the value of a setting.

@@ -66,7 +66,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
             }
             if open != 0 {
                 open &= self.list.within(self.limit, word, len)?;
-                if let Some(filter) = &mut self.filter {
+                if let Some(filter) = self.filter.as_mut().filter(|_| P::RESTRICTS) {
                     open = filter.reduce(&self.list, word, open, len)?;
                 }
                 if open != 0 {

@@ -62,7 +62,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         }
         // A kernel that counts nodes with CPUs as farther rebuilds its lists after boot, and then logs the orders a
         // second time.
-        let again = self.0.state.config.cpu_penalty == CpuPenalty::On;
+        let again = self.0.state.config().cpu_penalty == CpuPenalty::On;
         let first = Text(|f| if again { write!(f, "{}", self.fallback_lists()) } else { Ok(()) });
         write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))
     }
@@ -104,7 +104,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     }
 
     fn kib(self, pages: PageCount) -> u64 {
-        pages.get().saturating_mul(u64::from(self.0.state.config.page_bytes) / 1024)
+        pages.get().saturating_mul(u64::from(self.0.state.config().page_bytes) / 1024)
     }
 }
 
