@@ -1,7 +1,8 @@
-//! Large arrays of zeros in mappings of their own, in huge pages where the host has them.
+//! Large arrays of zeros in mappings of their own, most of them in huge pages where the host has them.
 //!
 //! Runs read and write scattered parts of such arrays. With small pages, each of these parts faults, and the first write to a page
-//! that was read before interrupts all of the host's CPUs that run this program.
+//! that was read before interrupts all of the host's CPUs that run this program. The largest arrays are those of machines with
+//! hundreds of nodes: runs use so few lines of each node that clearing huge pages would take longer than everything else.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
@@ -40,11 +41,16 @@ impl Deref for Zeroed {
     }
 }
 
-/// Maps zeros, in huge pages if possible.
+/// Size up to which arrays are in huge pages, in bytes.
+const DENSE_BYTES: usize = 256 << 20;
+
+/// Maps zeros, in huge pages if they are worth it.
 pub(crate) fn map_zeros(options: &MmapOptions) -> std::io::Result<MmapMut> {
     let memory = options.map_anon()?;
-    // A kernel without huge pages refuses.
-    let _ = memory.advise(Advice::HugePage);
+    if memory.len() <= DENSE_BYTES {
+        // A kernel without huge pages refuses.
+        let _ = memory.advise(Advice::HugePage);
+    }
     Ok(memory)
 }
 
