@@ -20,7 +20,7 @@ use super::time::Time;
 use crate::zeroed::Zeroed;
 
 /// Size of a line, as a shift.
-const LINE_SHIFT: u32 = 6;
+pub(super) const LINE_SHIFT: u32 = 6;
 /// Lines in a group, as a shift.
 const GROUP_SHIFT: u32 = 6;
 /// Bytes whose lines all have the same home.
@@ -87,7 +87,7 @@ impl Directory {
             base: watched.base,
             lines: Zeroed::new(first_own + watched.own_lines),
             busy: Zeroed::new(first_own + watched.own_lines),
-            caches: Caches::new(cpus, hardware.cache_lines, hardware.cache_ways),
+            caches: Caches::new(watched.base, cpus, hardware.cache_lines, hardware.cache_ways),
             mine: Cell::new(0),
             hit: Time::from_ns(hardware.hit_ns),
             homes,
