@@ -11,7 +11,7 @@ use crate::zeroed::Zeroed;
 /// Width of a line's version, in bits.
 pub(super) const VERSION_BITS: u32 = 24;
 
-/// Number of copies of first ways for each CPU.
+/// First ways that are copied for each CPU.
 const NEAR: usize = 64;
 
 /// The caches of all CPUs. Invariant: a set has at most one entry for each line.
@@ -19,7 +19,7 @@ pub(super) struct Caches {
     /// Line + 1 and version of the line used last, indexed by CPU and set; 0 = unused. Most accesses need only these, which
     /// are apart from the others so that the host's caches hold them.
     first_ways: Zeroed,
-    /// Copies of some elements of `first_ways`, indexed by CPU and [`near_place`] of the line; 0 = none. They are so few that
+    /// Copies from `first_ways`, indexed by CPU and the line's [`near_place`]; 0 = none. They are so few that
     /// the host's caches hold those of many CPUs.
     ///
     /// Invariant: an element is 0 or is also the element of `first_ways` for its line's set.

@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::iter;
 
-use super::access::Access;
+use super::access::{Access, LINE_SHIFT};
 use super::caches::{Caches, VERSION_BITS};
 use super::geometry::Geometry;
 use super::hardware::Hardware;
@@ -19,8 +19,6 @@ use super::line_queue::LineQueue;
 use super::time::Time;
 use crate::zeroed::Zeroed;
 
-/// Size of a line, as a shift.
-pub(super) const LINE_SHIFT: u32 = 6;
 /// Lines in a group, as a shift.
 const GROUP_SHIFT: u32 = 6;
 /// Bytes whose lines all have the same home.

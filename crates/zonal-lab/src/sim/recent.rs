@@ -4,8 +4,7 @@
 
 use std::cell::Cell;
 
-use super::access::Access;
-use super::coherence::LINE_SHIFT;
+use super::access::{Access, LINE_SHIFT};
 
 /// Number of lines recorded. An operation of the allocator uses far fewer, but a line can only be at the place that its lowest
 /// bits select.
