@@ -6,9 +6,12 @@ use std::cell::Cell;
 
 use super::access::{Access, LINE_SHIFT};
 
-/// Number of lines recorded. An operation of the allocator uses far fewer, but a line can only be at the place that its lowest
-/// bits select.
-const LINES: usize = 256;
+/// Number of lines recorded, about as many as an operation of the allocator uses. A line can only be at the place that its
+/// lowest bits select.
+///
+/// The number affects results of machines with `list_work_ns`: while a thread works on lists, hits on these lines are charged,
+/// and all other accesses are not.
+const LINES: usize = 32;
 /// No line. The first turn is 1, so no key has this value.
 const NONE: u64 = 0;
 /// Position of the turn in a key before the shift by [`LINE_SHIFT`]. Addresses of programs are smaller.
