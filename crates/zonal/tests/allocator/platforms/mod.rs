@@ -1,6 +1,7 @@
 //! Tests on the kinds of platforms that embedders may have.
 
 mod clocks_and_cpus;
+mod constants;
 mod hostile;
 mod late_cpus;
 mod late_memory;
