@@ -90,8 +90,7 @@ impl Owners {
 
     #[inline]
     fn change(&self, frames: &FrameRange, change: impl Fn(u64, u64) -> Option<u64>) -> Result<(), Pfn> {
-        let first = frames.start.get();
-        for frame in first..first + frames.count.get() {
+        for frame in frames.start.get()..frames.end().get() {
             let word = self.taken.get((frame / 64) as usize).ok_or(Pfn::new(frame))?;
             word.set(change(word.get(), 1 << (frame % 64)).ok_or(Pfn::new(frame))?);
         }

@@ -5,26 +5,18 @@
 
 use std::cell::Cell;
 
-use super::recent::Recent;
+use super::access::Access;
 use crate::zeroed::Zeroed;
 
 /// Width of a line's version, in bits.
 pub(super) const VERSION_BITS: u32 = 24;
-
-/// First ways that are copied for each CPU.
-const NEAR: usize = 64;
 
 /// The caches of all CPUs. Invariant: a set has at most one entry for each line.
 pub(super) struct Caches {
     /// Line + 1 and version of the line used last, indexed by CPU and set; 0 = unused. Most accesses need only these, which
     /// are apart from the others so that the host's caches hold them.
     first_ways: Zeroed,
-    /// Copies from `first_ways`, indexed by CPU and the line's [`near_place`]; 0 = none. They are so few that
-    /// the host's caches hold those of many CPUs.
-    ///
-    /// Invariant: an element is 0 or is also the element of `first_ways` for its line's set.
-    near: Zeroed,
-    /// The same as in `first_ways` for the other ways, indexed by CPU, set and way.
+    /// The same for the other ways, indexed by CPU, set and way.
     other_ways: Zeroed,
     /// Sets of a cache.
     sets: usize,
@@ -33,53 +25,75 @@ pub(super) struct Caches {
     /// Right shift that turns half of a line's hash into a set. The whole hash would have to be shifted by all of its bits
     /// if there is one set.
     hash_shift: u32,
-    /// The running CPU.
-    cpu: Cell<usize>,
-    /// Lines that the running CPU is known to have.
-    pub(super) recent: Recent,
+    /// Index in `first_ways` of the running CPU's first set.
+    first: Cell<usize>,
+    /// Recent hits of the running CPU: a line's number, shifted by one bit, and whether the CPU may also write; or
+    /// [`NOT_RECENT`]. A line can only be at the place that its lowest bits select.
+    ///
+    /// Invariant: the CPU has the current version of a recent line, which is the line used last of its set. Another hit
+    /// would not change anything, so it needs no look-up.
+    recent: [Cell<usize>; RECENT],
 }
+
+/// Number of recent hits: enough for an operation of the allocator, and few because each switch to another CPU clears them.
+const RECENT: usize = 32;
+/// Not a recent hit.
+const NOT_RECENT: usize = usize::MAX;
 
 impl Caches {
     /// Creates empty caches. Both `lines`, at least 2, and `ways` are powers of two. A cache with fewer lines than ways has
-    /// one set. The first line of memory is at address `base`.
-    pub(super) fn new(base: usize, cpus: usize, lines: usize, ways: usize) -> Self {
+    /// one set.
+    pub(super) fn new(cpus: usize, lines: usize, ways: usize) -> Self {
         let ways = ways.min(lines);
         let (sets, others) = (lines / ways, ways - 1);
         Self {
             first_ways: Zeroed::new(cpus * sets),
-            near: Zeroed::new(cpus * NEAR),
             other_ways: Zeroed::new(cpus * sets * others),
             sets,
             others,
             hash_shift: u64::BITS - 1 - sets.ilog2(),
-            cpu: Cell::new(0),
-            recent: Recent::new(base),
+            first: Cell::new(0),
+            recent: [const { Cell::new(NOT_RECENT) }; RECENT],
         }
     }
 
     /// Makes `cpu` the running CPU.
     pub(super) fn use_cpu(&self, cpu: usize) {
-        self.cpu.set(cpu);
-        self.recent.forget_all();
+        self.first.set(cpu * self.sets);
+        self.forget_recent();
+    }
+
+    /// Whether an access of the running CPU to a line is known to be a hit.
+    #[inline(always)]
+    pub(super) fn is_recent(&self, line: usize, access: Access) -> bool {
+        let recent = self.recent[line % RECENT].get();
+        if access == Access::Read { recent >> 1 == line } else { recent == line << 1 | 1 }
+    }
+
+    /// Records a hit of the running CPU, which may write to the line without a miss or not.
+    #[inline(always)]
+    pub(super) fn note_recent(&self, line: usize, may_write: bool) {
+        self.recent[line % RECENT].set(line << 1 | usize::from(may_write));
+    }
+
+    /// Makes the next access to each line look it up.
+    pub(super) fn forget_recent(&self) {
+        self.recent.iter().for_each(|recent| recent.set(NOT_RECENT));
     }
 
     /// Whether the running CPU has a version of a line. If so, it is now the line used last.
     #[inline(always)]
     pub(super) fn has(&self, line: usize, version: u64) -> bool {
-        let (cpu, tag) = (self.cpu.get(), tag_of(line, version));
-        self.near_of(cpu, line).get() == tag || self.has_elsewhere(cpu, line, tag)
+        let set = self.first.get() + self.set_of(line);
+        let tag = tag_of(line, version);
+        self.first_ways[set].get() == tag || self.has_in_other_ways(set, tag)
     }
 
     #[inline(never)]
-    fn has_elsewhere(&self, cpu: usize, line: usize, tag: u64) -> bool {
-        let set = cpu * self.sets + self.set_of(line);
-        if self.first_ways[set].get() == tag {
-            self.near_of(cpu, line).set(tag);
-            return true;
-        }
+    fn has_in_other_ways(&self, set: usize, tag: u64) -> bool {
         let found = self.others_of(set).iter().position(|way| way.get() == tag);
         if let Some(at) = found {
-            self.use_tag(cpu, set, at + 1, tag);
+            self.use_tag(set, at + 1, tag);
         }
         found.is_some()
     }
@@ -93,28 +107,18 @@ impl Caches {
             Some(at) => at + 1,
             None => self.others,
         };
-        self.use_tag(cpu, set, way, tag_of(line, version));
-        self.recent.forget(line);
+        self.use_tag(set, way, tag_of(line, version));
+        self.recent[line % RECENT].set(NOT_RECENT);
     }
 
-    /// Makes `tag` the one used last in a set of `cpu`, in place of the one in `way`.
+    /// Makes `tag` the one used last in a set, in place of the one in `way`.
     #[inline]
-    fn use_tag(&self, cpu: usize, set: usize, way: usize, tag: u64) {
+    fn use_tag(&self, set: usize, way: usize, tag: u64) {
         let mut moved = self.first_ways[set].replace(tag);
-        self.recent.forget(line_of(moved));
-        let near = self.near_of(cpu, line_of(moved));
-        if near.get() == moved {
-            near.set(0);
-        }
-        self.near_of(cpu, line_of(tag)).set(tag);
+        self.recent[line_of(moved) % RECENT].set(NOT_RECENT);
         for way in &self.others_of(set)[..way] {
             moved = way.replace(moved);
         }
-    }
-
-    #[inline(always)]
-    fn near_of(&self, cpu: usize, line: usize) -> &Cell<u64> {
-        &self.near[cpu * NEAR + near_place(line)]
     }
 
     fn others_of(&self, set: usize) -> &[Cell<u64>] {
@@ -128,13 +132,6 @@ impl Caches {
         let hash = (line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (hash >> 1 >> self.hash_shift) as usize
     }
-}
-
-/// Returns a line's place among a CPU's copies. Adjacent lines have different places, and so do the first lines of adjacent
-/// buffers.
-#[inline(always)]
-const fn near_place(line: usize) -> usize {
-    (line ^ (line / NEAR)) % NEAR
 }
 
 #[inline(always)]
@@ -154,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_line_used_longest_ago_is_replaced() {
-        let caches = Caches::new(0, 2, 4, 4);
+        let caches = Caches::new(2, 4, 4);
         caches.use_cpu(1);
         (0..4).for_each(|line| caches.fill(1, line, 0));
         assert!(caches.has(0, 0)); // line 1 is now the one used longest ago
@@ -166,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_new_version_takes_the_place_of_the_old_one() {
-        let caches = Caches::new(0, 1, 2, 8); // fewer lines than ways
+        let caches = Caches::new(1, 2, 8); // fewer lines than ways
         caches.fill(0, 7, 1);
         caches.fill(0, 8, 1);
         caches.fill(0, 7, 2);
@@ -174,41 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_those_of_a_list_in_the_order_of_use() {
-        const WAYS: usize = 4;
-        let caches = Caches::new(0, 2, WAYS, WAYS);
-        let mut lists = [const { Vec::new() }; 2];
-        let (mut random, mut running) = (fastrand::Rng::with_seed(1), 0);
-        caches.use_cpu(running);
-        for step in 0..100_000 {
-            // Some of these lines share a place among the copies.
-            let (line, version) = (random.usize(..3) * NEAR + random.usize(..3), random.u64(..2));
-            match random.u32(..4) {
-                0 => {
-                    running = random.usize(..2);
-                    caches.use_cpu(running);
-                }
-                1 => {
-                    let cpu = random.usize(..2);
-                    caches.fill(cpu, line, version);
-                    lists[cpu].retain(|&(other, _)| other != line);
-                    lists[cpu].insert(0, (line, version));
-                    lists[cpu].truncate(WAYS);
-                }
-                _ => {
-                    let list = &mut lists[running];
-                    let found = list.iter().position(|&entry| entry == (line, version));
-                    assert_eq!(caches.has(line, version), found.is_some(), "step {step}, line {line}");
-                    found.into_iter().for_each(|at| list[..=at].rotate_right(1));
-                }
-            }
-        }
-    }
-
-    #[test]
     fn lines_that_fit_into_the_cache_rarely_evict_each_other() {
         let evicted = |ways: usize| {
-            let caches = Caches::new(0, 1, 4096, ways);
+            let caches = Caches::new(1, 4096, ways);
             let mut random = fastrand::Rng::with_seed(1);
             let lines: Vec<usize> = (0..1024).map(|_| random.usize(..1 << 30)).collect();
             lines.iter().for_each(|&line| caches.fill(0, line, 0));

@@ -53,24 +53,24 @@ impl World {
     /// Charges an access to `address`. Returns when the running CPU may perform the access.
     #[inline(always)]
     pub(crate) fn access(&self, address: usize, access: Access) {
+        let line = self.directory.line_of(address);
         // No line is recent while accesses cost nothing.
-        if self.directory.caches.recent.has(address, access) {
-            self.count_hit();
+        if self.directory.caches.is_recent(line, access) {
+            self.set_now(self.now() + self.directory.hit);
         } else {
-            self.access_another(address, access);
+            self.access_another(line, access);
         }
     }
 
     /// Charges an access to a line that is not recent.
     #[inline(never)]
-    fn access_another(&self, address: usize, access: Access) {
-        let line = self.directory.line_of(address);
+    fn access_another(&self, line: usize, access: Access) {
         if self.is_charging()
             && !self.is_in_lists()
             && let Some(entry) = self.hit_or_miss(line, access)
         {
             let may_write = entry & (OWNER | ALONE) == self.directory.mine.get();
-            self.directory.caches.recent.note(line, may_write);
+            self.directory.caches.note_recent(line, may_write);
         }
     }
 
@@ -88,7 +88,7 @@ impl World {
         let entry = directory.entry(line)?;
         let may = access == Access::Read || entry & (OWNER | ALONE) == directory.mine.get();
         if may && directory.caches.has(line, entry & VERSION) {
-            self.count_hit();
+            self.set_now(self.now() + directory.hit);
             Some(entry)
         } else {
             self.miss(line, access);

@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::iter;
 
-use super::access::{Access, LINE_SHIFT};
+use super::access::Access;
 use super::caches::{Caches, VERSION_BITS};
 use super::geometry::Geometry;
 use super::hardware::Hardware;
@@ -19,6 +19,8 @@ use super::line_queue::LineQueue;
 use super::time::Time;
 use crate::zeroed::Zeroed;
 
+/// Size of a line, as a shift.
+const LINE_SHIFT: u32 = 6;
 /// Lines in a group, as a shift.
 const GROUP_SHIFT: u32 = 6;
 /// Bytes whose lines all have the same home.
@@ -85,7 +87,7 @@ impl Directory {
             base: watched.base,
             lines: Zeroed::new(first_own + watched.own_lines),
             busy: Zeroed::new(first_own + watched.own_lines),
-            caches: Caches::new(watched.base, cpus, hardware.cache_lines, hardware.cache_ways),
+            caches: Caches::new(cpus, hardware.cache_lines, hardware.cache_ways),
             mine: Cell::new(0),
             hit: Time::from_ns(hardware.hit_ns),
             homes,

@@ -14,21 +14,20 @@ const EPOCH: Time = Time::from_ps(100_000_000);
 
 /// The demand for a node's bandwidth.
 ///
-/// Invariant: `open[i]` is the demand in epoch `first + i`, and `excess` the factor by which that in the epoch before `first`
-/// exceeded the capacity, at least 1.
+/// Invariant: `open[i]` is the demand in epoch `first + i`, and `last` that in the epoch before `first`.
 #[derive(Debug)]
 pub(super) struct Demand {
     /// Bytes that the node's memory transfers in an epoch.
     capacity: f64,
     first: u64,
     open: VecDeque<f64>,
-    excess: f64,
+    last: f64,
 }
 
 impl Demand {
     /// Creates the demand for memory that transfers `bytes_per_second`.
     pub(super) fn new(bytes_per_second: f64) -> Self {
-        Self { capacity: bytes_per_second * EPOCH.seconds(), first: 0, open: VecDeque::new(), excess: 1.0 }
+        Self { capacity: bytes_per_second * EPOCH.seconds(), first: 0, open: VecDeque::new(), last: 0.0 }
     }
 
     /// Returns the factor by which a transfer at `start` takes longer, if no thread can return to a time before
@@ -37,15 +36,15 @@ impl Demand {
         let now = settled.min(start).ps() / EPOCH.ps();
         while self.first < now {
             match self.open.pop_front() {
-                Some(demand) => self.excess = (demand / self.capacity).max(1.0),
+                Some(demand) => self.last = demand,
                 None => {
-                    (self.excess, self.first) = (1.0, now);
+                    (self.last, self.first) = (0.0, now);
                     break;
                 }
             }
             self.first += 1;
         }
-        self.excess
+        (self.last / self.capacity).max(1.0)
     }
 
     /// Adds the demand of a CPU that streamed `bytes` from `start` to `end`, and needs the time `alone` for this if no

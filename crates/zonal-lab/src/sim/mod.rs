@@ -6,9 +6,8 @@
 //! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`. `sim/conformance.rs` runs the scenarios
 //!   of `zonal-conformance` on it. `sim/kernel_drains.rs` makes pagesets drain like those of some kernels.
 //! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory in `sim/coherence.rs`, the
-//!   caches in `sim/caches.rs`, the lines that the running CPU is known to have in `sim/recent.rs`, and the queues in
-//!   `sim/line_queue.rs`. `sim/touch.rs`, `sim/bandwidth.rs` and `sim/demand.rs` charge accesses to the contents of frames;
-//!   `sim/disk.rs` charges disk requests.
+//!   caches in `sim/caches.rs`, and the queues in `sim/line_queue.rs`. `sim/touch.rs`, `sim/bandwidth.rs` and
+//!   `sim/demand.rs` charge accesses to the contents of frames; `sim/disk.rs` charges disk requests.
 
 mod access;
 mod agenda;
@@ -36,7 +35,6 @@ mod locks;
 mod machine;
 mod platform;
 mod programs;
-mod recent;
 mod reclaim;
 mod reclaimers;
 #[cfg(test)]

@@ -67,10 +67,8 @@ const SECOND: Time = Time::from_ps(1_000_000_000_000);
 
 /// A running simulated machine.
 pub struct World {
-    /// Virtual time of the running thread, without `hits`.
+    /// Virtual time of the running thread.
     clock: Cell<Time>,
-    /// Accesses that hit since `clock` was set. A count is quicker to change than the time, and most accesses hit.
-    hits: Cell<u64>,
     /// A second on the allocator's clock.
     second: Cell<Time>,
     horizon: Cell<Time>,
@@ -144,7 +142,6 @@ impl World {
         Self {
             second: Cell::new(SECOND),
             clock: Cell::default(),
-            hits: Cell::new(0),
             horizon: Cell::new(Time::NEVER),
             thread: Cell::new(ThreadId(0)),
             cpu: Cell::new(0),
@@ -180,7 +177,7 @@ impl World {
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Time {
-        self.clock.get() + self.directory.hit.times(self.hits.get())
+        self.clock.get()
     }
 
     /// Returns how long a second on the allocator's clock takes.
@@ -205,19 +202,12 @@ impl World {
     #[inline(always)]
     pub(super) fn set_now(&self, now: Time) {
         self.clock.set(now);
-        self.hits.set(0);
-    }
-
-    /// Charges the running CPU for an access that hits.
-    #[inline(always)]
-    pub(super) fn count_hit(&self) {
-        self.hits.set(self.hits.get() + 1);
     }
 
     /// Returns a time before which no thread can act any more, because all other threads resume at the horizon or
     /// later.
     pub(super) fn settled(&self) -> Time {
-        self.now().min(self.horizon.get())
+        self.clock.get().min(self.horizon.get())
     }
 
     /// Returns the seed of the run.
@@ -268,7 +258,7 @@ impl World {
     /// Sets whether accesses cost time from now on.
     pub(crate) fn set_charging(&self, charging: bool) {
         self.charging.set(charging);
-        self.directory.caches.recent.forget_all();
+        self.directory.caches.forget_recent();
     }
 
     /// Runs `work` without cost, and without running other threads during `work`. Observers use this function.
@@ -296,14 +286,14 @@ impl World {
     /// Advances the running CPU's virtual time.
     #[inline]
     pub fn spend(&self, time: Time) {
-        self.set_now(self.now() + time);
+        self.clock.set(self.clock.get() + time);
     }
 
     /// Lets all threads run whose time is not later than that of the running thread. Must be called before an action
     /// that other threads can observe.
     #[inline]
     pub(super) fn sync(&self) {
-        if self.now() >= self.horizon.get() && self.pinned.get() == 0 {
+        if self.clock.get() >= self.horizon.get() && self.pinned.get() == 0 {
             self.step_aside();
         }
     }
@@ -312,7 +302,7 @@ impl World {
     /// stop flag. Programs must call this function regularly.
     #[inline]
     pub fn checkpoint(&self) {
-        let (clock, horizon) = (self.now(), self.horizon.get());
+        let (clock, horizon) = (self.clock.get(), self.horizon.get());
         let passed = self.checkpoints.get().saturating_add(1);
         self.checkpoints.set(passed);
         let is_ahead = clock.saturating_sub(self.leash) > horizon;
@@ -327,7 +317,7 @@ impl World {
 
     #[cold]
     fn step_aside(&self) {
-        self.plan(self.now(), Event::Thread(self.thread.get()));
+        self.plan(self.clock.get(), Event::Thread(self.thread.get()));
         fiber::suspend();
     }
 
@@ -335,11 +325,11 @@ impl World {
     /// suspension.
     pub(super) fn block(&self) -> Time {
         assert!(self.pinned.get() == 0, "a pinned section must not wait");
-        let since = self.now();
+        let since = self.clock.get();
         fiber::suspend();
         // The clock of the waking thread may be slightly behind, but a thread's own clock never goes backwards.
-        self.set_now(self.now().max(since));
-        self.now() - since
+        self.clock.set(self.clock.get().max(since));
+        self.clock.get() - since
     }
 
     /// Resumes a blocked thread at `time`.
@@ -408,7 +398,7 @@ impl World {
             self.account(|account| account.list_work = work);
             self.list_work.set(self.account_of(thread).list_work);
         }
-        self.set_now(time);
+        self.clock.set(time);
         self.thread.set(thread);
         let cpu = self.cpus.borrow()[thread.index()];
         self.cpu.set(cpu);
@@ -482,7 +472,7 @@ impl World {
     /// Blocks the running thread until `time`.
     pub fn sleep_until(&self, time: Time) {
         // A thread whose clock has saturated must still suspend so that the run can end.
-        if time > self.now() || time == Time::NEVER {
+        if time > self.clock.get() || time == Time::NEVER {
             self.wake(self.thread.get(), time);
             self.idle();
         }
