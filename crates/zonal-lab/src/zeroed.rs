@@ -1,4 +1,4 @@
-//! Large arrays of zeros in mappings of their own, most of them in huge pages where the host has them.
+//! Large zeroed arrays in their own mappings, most of them in huge pages where the host has them.
 //!
 //! Runs read and write scattered parts of such arrays. With small pages, each of these parts faults, and the first write to a page
 //! that was read before interrupts all of the host's CPUs that run this program. The largest arrays are those of machines with

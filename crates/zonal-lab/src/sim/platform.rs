@@ -74,7 +74,7 @@ impl Platform for Lab {
         &Programs
     }
 
-    /// Checks of the accounting read the states of all frames, at no charge.
+    /// Checks read the states of all frames to verify the accounting, at no charge.
     fn are_all(cells: &[CellU8; WORD_FRAMES], value: u8) -> bool {
         match world::with(World::is_charging) {
             Some(true) => whole_words::are_all(cells, value),

@@ -155,7 +155,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         find: impl FnOnce(&AllocContext<'_>) -> Option<(ZoneId, T)>,
     ) -> Option<T> {
         let (mut find, mut found) = (Some(find), None);
-        if let Some(recorder) = self.platform.recorder() {
+        if let Some(recorder) = self.platform.recorder().filter(|_| !P::ONLY_BLOCKS) {
             let request = SlowRequest {
                 cpu: context.cpu.id,
                 node: self.nodes[context.target].id,

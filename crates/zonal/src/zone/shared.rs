@@ -85,23 +85,23 @@ impl<P: Platform> SharedCells<P> {
     /// Returns the value of a setting whose values are numbers.
     #[inline]
     pub(crate) fn number(&self, setting: Setting) -> u64 {
-        match P::CONFIG.map(|config| config.get(setting)) {
-            Some(value) => value.number().unwrap_or(AUTO),
-            None => self.settings.0.values[setting as usize].load(Relaxed),
-        }
+        let stored = || self.settings.0.values[setting as usize].load(Relaxed);
+        P::CONFIG.map_or_else(stored, |config| config.get(setting).number().unwrap_or(AUTO))
     }
 
     /// Returns the value of a setting.
     pub(crate) fn value(&self, setting: Setting) -> SettingValue {
+        if let Some(config) = P::CONFIG {
+            return config.get(setting);
+        }
         let number = self.number(setting);
         match setting.info().values {
             SettingValues::NumberOrAuto { .. } if number == AUTO => SettingValue::Auto,
             SettingValues::Number { .. } | SettingValues::NumberOrAuto { .. } => SettingValue::Number(number),
             SettingValues::Names(names) => SettingValue::Name(names[number as usize]),
-            SettingValues::PerKind => {
-                let cells = &self.settings.0.per_kind;
-                SettingValue::PerKind(core::array::from_fn(|at| cells[at].load(Relaxed) as u32))
-            }
+            SettingValues::PerKind => SettingValue::PerKind(
+                self.settings.0.per_kind.each_ref().map(|cell| cell.load(Relaxed) as u32),
+            ),
             SettingValues::Any => SettingValue::None,
         }
     }

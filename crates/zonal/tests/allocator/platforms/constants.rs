@@ -1,6 +1,7 @@
 //! Tests of platforms whose constants say what an embedder does not use: what it does use must not change.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -11,6 +12,7 @@ use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::SpinLock;
 use zonal::platform::cpu_local::{Pinned, Quiesce};
 use zonal::request::{Block, Urgency};
+use zonal::settings::Setting;
 use zonal::units::{CpuId, Moment, NodeId, PageCount, PageKind, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, NodeMask, Platform, Request};
 
@@ -114,6 +116,16 @@ fn history<P: Platform>(a: &Allocator<'_, P>) -> Vec<Result<Block, AllocError>> 
     all
 }
 
+/// Returns the files of a snapshot.
+fn files<P: Platform>(a: &Allocator<'_, P>) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let Ok(()) = a.snapshot().files(|path, text| {
+        files.push((path.to_string(), text.to_string()));
+        Ok::<(), Infallible>(())
+    });
+    files
+}
+
 /// Runs the history on both platforms, and compares all that can be seen of it.
 fn compare<const RECLAIMS: bool>() {
     let (lean, whole) = (build::<true, RECLAIMS>(), build::<false, RECLAIMS>());
@@ -127,6 +139,11 @@ fn compare<const RECLAIMS: bool>() {
     assert_eq!(lean.events(), whole.events());
     assert_eq!(lean.verify().unwrap(), whole.verify().unwrap());
     assert!(lean.verify().unwrap().balance());
+    for setting in Setting::ALL {
+        let name = setting.info().name;
+        assert_eq!(lean.setting(name), whole.setting(name), "{name}");
+    }
+    assert_eq!(files(&lean), files(&whole));
 }
 
 #[test]
