@@ -163,9 +163,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(allocator)
     }
 
-    /// Counts the CPUs of a process that joins, as if they came online. A dead process with the same number may have left a
-    /// pageset locked, which nothing would unlock; and a report of pressure, which this process must get too. The reports of its last
-    /// second may delay the first ones of this process.
+    /// Counts the CPUs of a process that joins, as if they came online.
+    ///
+    /// A dead process with the same number may have left two things: a locked pageset, which nothing else would unlock, and a
+    /// mark that it reported memory pressure, which would hide the pressure from this process. Reports that it made within
+    /// the last second may delay the first ones of this process.
     fn begin_process(&self) {
         self.recover(self.state.process);
         self.state.nodes.iter().for_each(|node| node.own.is_low.store(0, Relaxed)); // relaxed: nothing reports yet

@@ -93,24 +93,15 @@ impl<'a> Layout<'a> {
         if config.hardening.quarantine.get() > 1 << 20 {
             return Err(ConfigError::Quarantine(config.hardening.quarantine));
         }
-        let layout = Self { machine: *machine, config: *config };
-        match machine.zones().iter().find(|zone| layout.spanned_from_base(zone).1 > ZONE_FRAMES_MAX) {
+        let is_too_large = |zone: &_| spanned_from_base(zone, config.max_order).1 > ZONE_FRAMES_MAX;
+        match machine.zones().iter().find(|zone| is_too_large(zone)) {
             Some(zone) => Err(TopologyError::ZoneTooLarge(zone.node, zone.kind).into()),
-            None => Ok(layout),
+            None => Ok(Self { machine: *machine, config: *config }),
         }
     }
 
     fn config<P: Platform>(&self) -> &Config {
         P::CONFIG.unwrap_or(&self.config)
-    }
-
-    /// Returns the frame where a zone's bitmaps start, and the number of frames from there to the zone's end.
-    ///
-    /// The start is rounded down, so that every block of the zone is aligned within the bitmaps.
-    fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
-        let align = self.config.max_order.pages().get().max(SECTION);
-        let base = Pfn::new(zone.span.start.get() & !(align - 1));
-        (base, zone.span.end().get() - base.get())
     }
 
     /// Returns the request for every buffer that the allocator needs, in order.
@@ -186,7 +177,7 @@ impl<'a> Layout<'a> {
     /// Returns the shape of a zone's metadata.
     pub(super) fn plan<P: Platform>(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
         let config = self.config::<P>();
-        let (base, frames) = self.spanned_from_base(zone);
+        let (base, frames) = spanned_from_base(zone, self.config::<P>().max_order);
         let node = self.machine.position(zone.node).expect("a checked machine has the nodes of its zones");
         let own_cpus = self.machine.nodes()[node].cpus.len();
         let batch = batch(zone.span.count, config.page_bytes).get();
@@ -398,4 +389,13 @@ pub(super) struct ZonePlan {
     slots: usize,
     quarantine: usize,
     owned: OwnedShape,
+}
+
+/// Returns the frame where a zone's bitmaps start, and the number of frames from there to the zone's end.
+///
+/// The start is rounded down, so that every block of the zone is aligned within the bitmaps.
+fn spanned_from_base(zone: &ZoneDescription<'_>, max_order: Order) -> (Pfn, u64) {
+    let align = max_order.pages().get().max(SECTION);
+    let base = Pfn::new(zone.span.start.get() & !(align - 1));
+    (base, zone.span.end().get() - base.get())
 }

@@ -82,3 +82,8 @@ impl Random {
         self.below(bound as u64) as usize
     }
 }
+
+/// Returns the address of a value.
+pub(crate) fn at<T>(value: &T) -> usize {
+    core::ptr::from_ref(value).addr()
+}

@@ -1,8 +1,9 @@
 //! The smallest kernel, whose size `cargo xtask kernel --size` measures: it allocates, frees and calls `tick`, and nothing
 //! else.
 //!
-//! The platform is that of a kernel with several CPUs that calls the allocator with interrupts off, and whose constants say
-//! that it uses nothing else. The program runs on Linux with one CPU, so no call waits. Related files: `main.rs` checks more and has no size.
+//! The platform is that of a kernel with several CPUs that calls the allocator with interrupts off. Its constants say that it
+//! uses nothing else. The program runs on Linux with one CPU, so no call waits. Related files: `main.rs` checks more and has
+//! no size.
 #![no_std]
 #![no_main]
 #![no_builtins]

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Hardening};
     use crate::metadata::arena::LINE;
-    use crate::testing::{Native, small};
+    use crate::testing::{Native, at, small};
     use crate::units::PageCount;
 
     /// Returns a small allocator that has every kind of metadata region, and the address ranges of its buffers.
@@ -182,9 +182,6 @@ mod tests {
     /// Checks the regions of selected cells.
     #[test]
     fn cells_lie_in_the_regions_they_belong_to() {
-        fn at<T>(cell: &T) -> usize {
-            core::ptr::from_ref(cell).addr()
-        }
         let (allocator, _) = with_buffers();
         let shown = |address| allocator.part_at(address).map(|part| part.to_string());
         let is = |address: usize, text: &str| assert_eq!(shown(address), Some(String::from(text)));

@@ -141,9 +141,9 @@ impl<'m> Arena<'m> {
         if P::ZEROED_CELLS.is_none() {
             places.iter_mut().for_each(|place| _ = place.write(new()));
         }
-        // SAFETY: every value was either written just now or has bytes that were zero when the arena was created and that
-        // nothing has used since. In the second case, the platform promised (`ZeroedCells`) that zero bytes are equivalent
-        // to the `new(0)` cells that all callers construct.
+        // SAFETY: every value was written just now, or its bytes were zero when the first process got the buffer, and have
+        // been used as these values only. In the second case, the platform promised (`ZeroedCells`) that zero bytes are
+        // equivalent to the `new(0)` cells that all callers construct.
         unsafe { assume_init(places) }
     }
 

@@ -94,7 +94,7 @@ impl WatermarkSettings {
 pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
     let page_bytes = u64::from(page_bytes);
     let kib = ordinary.get().saturating_mul(page_bytes) / 1024; // the bounds make a saturated product exact
-    // The root below 2^19, bit by bit: less code than `isqrt`.
+    // The root below 2^19, bit by bit: 1 KiB less code than `isqrt`.
     let steps = (0..19).rev().map(|bit| 1 << bit);
     let root =
         steps.fold(0_u64, |root, step| if (root + step).pow(2) <= 16 * kib { root + step } else { root });

@@ -395,13 +395,10 @@ mod tests {
 
     use super::*;
     use crate::Config;
-    use crate::testing::small;
+    use crate::testing::{at, small};
 
     #[test]
     fn cells_lie_in_the_parts_they_belong_to() {
-        fn at<T>(cell: &T) -> usize {
-            core::ptr::from_ref(cell).addr()
-        }
         let allocator = small(&Config { free_area_min: PageCount::ZERO, ..Config::default() }, |_| {});
         let shown = |address| allocator.part_at(address).map(|part| part.to_string());
         let is = |address: usize, text: &str| assert_eq!(shown(address), Some(String::from(text)));

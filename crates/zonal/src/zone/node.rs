@@ -224,13 +224,13 @@ impl<P: Platform> Drop for ReclaimTurn<'_, P> {
 mod tests {
     use super::*;
     use crate::Config;
-    use crate::testing::small;
+    use crate::testing::{at, small};
 
     #[test]
     fn cells_lie_in_the_parts_they_belong_to() {
         let allocator = small(&Config::default(), |_| {});
         let node = &allocator.state.nodes[1];
-        let totals = core::ptr::from_ref(&node.cells.totals).addr();
+        let totals = at(&node.cells.totals);
         assert_eq!(allocator.part_at(totals), Some(Part::NodeTotals(node.id)));
     }
 }

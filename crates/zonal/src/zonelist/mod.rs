@@ -316,13 +316,10 @@ impl<P: Platform> ListReader<'_, '_, P> {
 mod tests {
     use super::*;
     use crate::Config;
-    use crate::testing::small;
+    use crate::testing::{at, small};
 
     #[test]
     fn cells_lie_in_the_parts_they_belong_to() {
-        fn at<T>(cell: &T) -> usize {
-            core::ptr::from_ref(cell).addr()
-        }
         let allocator = small(&Config::default(), |_| {});
         let lists = &allocator.state.lists;
         let nodes = [0, 1].map(NodeId::from_index);

@@ -131,7 +131,7 @@ mod tests {
     use crate::Config;
     use crate::metadata::regions::Part;
     use crate::node_mask::NodeMask;
-    use crate::testing::{Native, small};
+    use crate::testing::{Native, at, small};
     use crate::units::NodeId;
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         let allocator = small(&Config::default(), |_| {});
         for info in allocator.state.cpus.iter().filter(|info| info.exists()) {
             let last = &allocator.state.nearest.cells[LINE * info.index as usize + LINE - 1];
-            let part = allocator.part_at(core::ptr::from_ref(last).addr());
+            let part = allocator.part_at(at(last));
             assert_eq!(part, Some(Part::NearestZone(info.id)));
         }
     }

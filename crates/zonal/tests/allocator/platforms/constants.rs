@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::common::{Random, order};
 use zonal::error::AllocError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::SpinLock;
 use zonal::platform::cpu_local::{Pinned, Quiesce};
+use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::request::{Block, Urgency};
 use zonal::settings::Setting;
 use zonal::units::{CpuId, Moment, NodeId, PageCount, PageKind, Pfn, ZoneKind};
@@ -33,6 +33,12 @@ struct Kernel<const LEAN: bool, const RECLAIMS: bool>(Pinned<OneThread>);
 
 impl<const LEAN: bool, const RECLAIMS: bool> Platform for Kernel<LEAN, RECLAIMS> {
     const CONFIG: Option<&'static Config> = if LEAN { Some(&Config::DEFAULT) } else { None };
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = if LEAN {
+        // SAFETY: the atomics of `core` and `SpinLock` are integers, and 0 is what `new(0)` and `new()` make. They need no drop.
+        Some(unsafe { ZeroedCells::promise() })
+    } else {
+        None
+    };
     const OWNS_BLOCKS: bool = !LEAN;
     const IS_SHARED: bool = !LEAN;
     const ONLY_BLOCKS: bool = LEAN;
@@ -165,4 +171,21 @@ fn restricted_requests_are_refused_by_a_platform_that_has_none() {
     let block = a.alloc(&page).unwrap();
     a.free(block.first, block.order).unwrap();
     assert!(a.verify().unwrap().balance());
+}
+
+/// A constant that the platform of these tests or the smallest kernel did not set would be measured and tested with its default.
+#[test]
+fn every_constant_is_set() {
+    let contract = include_str!("../../../src/platform/mod.rs").lines();
+    let names: Vec<&str> =
+        contract.filter_map(|line| line.strip_prefix("    const ")?.split(':').next()).collect();
+    assert!(names.contains(&"CONFIG") && names.len() >= 7, "{names:?}");
+    for name in names {
+        for (file, text) in [
+            ("constants.rs", include_str!("constants.rs")),
+            ("bare/src/small.rs", include_str!("../../../bare/src/small.rs")),
+        ] {
+            assert!(text.contains(&format!("    const {name}:")), "{file} does not set {name}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::ConfigError;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::settings::{Access, NamedRule, Setting, SettingError, SettingValue};
-use zonal::units::PageCount;
+use zonal::units::{Order, PageCount};
 
 fn world() -> World {
     Plan::even(2, 2, 1 << 16).build(&Config::default())
@@ -155,4 +155,37 @@ fn settings_that_change_at_the_same_time_are_all_stored() {
         });
         assert_eq!(texts(&world)[..4], ["8192", "77", "1 2 3 4", "ordinary"]);
     }
+}
+
+/// The default configuration names the defaults of its parts, because constants cannot call `default`.
+#[test]
+fn defaults_of_the_parts_are_those_of_the_configuration() {
+    let Config {
+        page_bytes: 4096,
+        max_order: Order::DEFAULT_MAX,
+        free_area_min: _,
+        high_fraction: 0,
+        reclaim_distance: 30,
+        min_unmapped_percent: 1,
+        processes: 0,
+        past: _,
+        watermarks,
+        node_load,
+        cpu_penalty,
+        tuning,
+        counters,
+        stat_interval,
+        zonelist_cache,
+        node_reclaim,
+        owned_blocks,
+        invalid_free,
+        hardening,
+        faults,
+    } = Config::DEFAULT
+    else {
+        panic!("{:?}", Config::DEFAULT)
+    };
+    assert_eq!((watermarks, counters, hardening, faults), Default::default());
+    assert_eq!((node_load, cpu_penalty, tuning, stat_interval), Default::default());
+    assert_eq!((zonelist_cache, node_reclaim, owned_blocks, invalid_free), Default::default());
 }
